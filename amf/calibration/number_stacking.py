@@ -21,11 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from amf.calibration import linear_models, products, ridge
+from amf.calibration import linear_models, products, ridge, scale
 from amf.calibration.corrections import N_CORRECTION, NEVER_NEGATIVE, best_share, judge_correction, sure_gain
 from amf.calibration.recent_bias import FURTHEST_ERROR
-from amf.calibration.scale import N_SCALE, mean_of, note
-from amf.calibration.scale import NEVER_NEGATIVE as NEVER_NEGATIVE_OF_SCALE
 from amf.calibration.solving import n_affordable
 from amf.jit.decorators import index, inlined
 
@@ -37,10 +35,10 @@ WORTHS = range(int(N_LAYERS) * N_CORRECTION)
 """Places of what models are worth."""
 NEITHER_IS_NEGATIVE = (
     *(model + place for model in range(0, len(WORTHS), N_CORRECTION) for place in NEVER_NEGATIVE),
-    *(len(WORTHS) + place for place in NEVER_NEGATIVE_OF_SCALE),
+    *(len(WORTHS) + place for place in scale.NEVER_NEGATIVE),
 )
 """Places of what is never negative."""
-_SCALE, _EXTREMES = index(len(WORTHS)), index(len(WORTHS) + N_SCALE)
+_SCALE, _EXTREMES = index(len(WORTHS)), index(len(WORTHS) + scale.N_SCALE)
 _BEFORE, _GREATEST, _N_EXTREMES = index(1), index(2), 4
 """Behind an extreme that of the block before; behind the least ones the greatest ones."""
 N_STACKED = int(_EXTREMES) + _N_EXTREMES
@@ -125,7 +123,7 @@ def stack(below, usual, solved, entered, state, at, linear, layers):
     said, by_model, corrections, response = layers
     least, greatest = _extremes_of(state, at + _EXTREMES)
     said[0], furthest = below, FURTHEST_ERROR * math.sqrt(usual)
-    centre = mean_of(state, at + _SCALE)
+    centre = scale.mean_of(state, at + _SCALE)
     for model in range(N_LAYERS):
         if model < _SOLVED:
             linear_models.respond(model, entered, linear, index(1), response)
@@ -145,7 +143,7 @@ def stack(below, usual, solved, entered, state, at, linear, layers):
 def follow_stack(label, weight, usual, entered, state, at, linear, layers):
     """Follow one label, to which `stack` gave these `layers`. weight: of a squared error."""
     said, by_model, corrections, errors = layers
-    centre, unit = mean_of(state, at + _SCALE), math.sqrt(usual)
+    centre, unit = scale.mean_of(state, at + _SCALE), math.sqrt(usual)
     for model in range(N_LAYERS):
         judge_correction(corrections[model], label - said[model], weight, state, at + index(N_CORRECTION) * model)
         if model < _SOLVED:
@@ -177,7 +175,7 @@ def _forget_worth(model, state, at):
 def note_label(label, n_before, state, at):
     """Note where labels are. n_before: how many came before this one."""
     _follow_extremes(label, n_before, state, at + _EXTREMES)
-    note(label, state, at + _SCALE, index(1))
+    scale.note(label, state, at + _SCALE, index(1))
 
 
 @inlined

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import count
 from typing import Any
 
 from numba import typeof, types
@@ -11,8 +10,7 @@ from numba.core import cgutils
 from amf.jit.vectors import intrinsic, plain_form_of
 
 _interpreted: dict[int, Any] = {}
-"""Under NUMBA_DISABLE_JIT=1, where nothing has an address: functions by the numbers that stand for them."""
-_numbers = count(1)
+"""Under NUMBA_DISABLE_JIT=1, where there is no machine code: functions by their ids, which stand for addresses."""
 
 
 def address_of_kernel(kernel: Any, *examples: Any) -> int:
@@ -21,9 +19,8 @@ def address_of_kernel(kernel: Any, *examples: Any) -> int:
     It stays there as long as the kernel lives.
     """
     if not hasattr(kernel, "overloads"):
-        number = next(_numbers)
-        _interpreted[number] = kernel
-        return number
+        _interpreted[id(kernel)] = kernel
+        return id(kernel)
     signature = tuple(map(typeof, examples))
     kernel.compile(signature)
     compiled = kernel.overloads[signature]

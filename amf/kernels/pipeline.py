@@ -314,6 +314,5 @@ def make_kernels(
     """
     walk, attribute, survey = _make_tree_kernels(walk, rules_of, attribute, survey)
     gather = _make_gather_kernel(calibrate, adapting)
-
     link = cache(lambda labels: _link(walk, gather, np.empty(0, labels)))
     return Kernels(_PREPARE, _RECENTRE, _RUN, walk, gather, attribute, survey, link)

@@ -30,6 +30,7 @@ from tests.kafka.workers import (
 )
 from tests.waiting import until
 from tests.worker.support.malformed import MAX_BYTES, malformed
+from tests.worker.support.plan import OTHER_ALGORITHMS
 
 pytestmark = pytest.mark.kafka
 
@@ -37,17 +38,6 @@ PARTITIONS = 4
 KEYS = 8
 ROWS = int(os.environ.get("AMF_TEST_ROWS", "4000"))
 """Of the data; 30,000 take some minutes."""
-OTHERS = (
-    "mondrian-classifier",
-    "mondrian-regressor",
-    "increasing-lifetime-classifier",
-    "increasing-lifetime-regressor",
-    "bsp-classifier",
-    "bsp-regressor",
-    "adaptive-classifier",
-    "adaptive-regressor",
-)
-"""Algorithms that stand beside one another, each of one key's model."""
 SEED = 20261121  # of the moments of the kills; change it to try others
 
 
@@ -143,11 +133,11 @@ def require_exact(job: Job, rows: dict[str, dict[str, object]]) -> None:
     require_equal(messages, rows)
 
 
-@pytest.mark.parametrize("job", [(), OTHERS], indirect=True, ids=["amf-classifier", "others"])
+@pytest.mark.parametrize("job", [(), OTHER_ALGORITHMS], indirect=True, ids=["amf-classifier", "others"])
 def test_two_workers_publish_what_evaluate_says(job: Job, data: Path):
     rows = evaluated(job, data)
     assert len(rows) == ROWS
-    assert len({row["model"] for row in rows.values()}) == KEYS == len(OTHERS)
+    assert len({row["model"] for row in rows.values()}) == KEYS == len(OTHER_ALGORITHMS)
     job.command("produce", str(data), "--config", str(job.config), "--keys", str(KEYS))
     with job.worker("a") as a, job.worker("b") as b:
         require_exact(job, rows)

@@ -58,19 +58,7 @@ def test_a_delta_whose_base_is_restored_has_its_models() -> None:
 
 
 @pytest.mark.parametrize("seeds", [OF_OTHERS[:4], pytest.param(OF_OTHERS[4:], marks=pytest.mark.full)], ids=str)
-@pytest.mark.parametrize(
-    "algorithm",
-    [
-        "mondrian-classifier",
-        "mondrian-regressor",
-        "increasing-lifetime-classifier",
-        "increasing-lifetime-regressor",
-        "bsp-classifier",
-        "bsp-regressor",
-        "adaptive-classifier",
-        "adaptive-regressor",
-    ],
-)
+@pytest.mark.parametrize("algorithm", plan.OTHER_ALGORITHMS)
 def test_no_schedule_of_faults_changes_models_of_another_algorithm(
     algorithm: str, seeds: range, monkeypatch: pytest.MonkeyPatch
 ) -> None:

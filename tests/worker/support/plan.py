@@ -33,6 +33,16 @@ ERRORS: dict[str, tuple[type[WorkerError], ...]] = {
 }
 """What the worker's adapters may raise, by the point at which they do; see worker/base/ports.py."""
 ALGORITHMS = ("amf-classifier", "amf-classifier", "amf-regressor")
+OTHER_ALGORITHMS = (
+    "mondrian-classifier",
+    "mondrian-regressor",
+    "increasing-lifetime-classifier",
+    "increasing-lifetime-regressor",
+    "bsp-classifier",
+    "bsp-regressor",
+    "adaptive-classifier",
+    "adaptive-regressor",
+)
 CRITICAL = {
     "begin",
     "produce",

@@ -422,8 +422,8 @@ class Simulation:
         # A partition that is stuck is read again now and then: in between are several turns, for the others.
         turns_a_second = 1 if but is None else round(4 / WAIT_S)
         n_records = sum(len(log.records) for log in self.broker.logs.values())
-        # A record that the topic refuses, or that takes too long, is found by halves: that takes rounds of its own.
-        most = MOST_ROUNDS + 10 * n_records * bool(self.plan.refused_every or self.plan.seconds_per_record)
+        # A record that the topic refuses is found by halves, and what takes too long is: that takes rounds of its own.
+        most = MOST_ROUNDS + (10 * n_records if self.plan.refused_every or self.plan.seconds_per_record else 0)
         most += self.plan.pieces * n_records // self.config.transaction.max_records
         for _ in range(most * turns_a_second):
             self._round(1 / turns_a_second)
