@@ -36,7 +36,8 @@ MAY_IMPORT = {
     "amf.statistics.*": "amf.jit.* amf.inputs.* amf.memory.* amf.geometry.* amf.statistics.*",
     "amf.calibration.*": "amf.jit.* amf.inputs.* amf.statistics.* amf.calibration.*",
     "amf.kernels.*": (
-        "amf.jit.* amf.params amf.memory.* amf.geometry.* amf.adaptation.* amf.statistics.* amf.kernels.*"
+        "amf.jit.* amf.params amf.memory.* amf.geometry.* amf.adaptation.* amf.statistics.* amf.calibration.interface "
+        "amf.kernels.*"
     ),
     "amf.systems.*": (
         "amf.jit.* amf.memory.* amf.geometry.* amf.adaptation.* amf.calibration.* amf.statistics.* amf.kernels.*"

@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from amf.calibration import linear_models, logistic
+from amf.calibration.moves import to_moves, to_scores
 from amf.calibration.solving import n_affordable
-from amf.jit.decorators import index, inlined
+from amf.jit.decorators import called, index, inlined
 from amf.jit.elementary import usual_exp, usual_log
 
 _SOLVED = linear_models.N_MODELS
@@ -37,17 +38,26 @@ _SMALLEST_LOGARITHM = -700.0
 """Of a probability of a linear model."""
 
 
-class Layers(NamedTuple):
-    """What `stack` fills for a row, float64, and `follow_stack` reads; the lowest model comes first."""
+class Models(NamedTuple):
+    """The models of a forest: their states, and room for a row, float64. What `stack` fills `follow_stack` reads."""
 
+    solved: Any
+    """State of the one that is solved for; empty where it has no room."""
+    linear: Any
+    """State of the others."""
+    entered: Any
+    """What features enter them as."""
+    row: Any
+    """(1 + features that the last one uses,), to work in."""
+    counted: Any
+    """bool (K,), of which class there was a label; filled by who calls `stack`."""
     said: Any
-    """(N_LAYERS + 1, K), below each model, and above the last one."""
+    """(N_LAYERS + 1, K), below each model, the lowest one first, and above the last one; the first of it is filled by
+    who calls `stack`."""
     logarithms: Any
     """(N_LAYERS, K), those of what is below; of the model that is solved for what the features add up to."""
     by_model: Any
-    """(N_LAYERS, K), what each model says by itself of the classes that were counted. Used up."""
-    row: Any
-    """(1 + features that the last one uses,), to work in."""
+    """(N_LAYERS, K), what each model says by itself of the classes that were counted. Used up by `follow_stack`."""
 
 
 def n_of_features(n_classes: int, n_features: int, max_bytes: int) -> int:
@@ -91,6 +101,17 @@ def are_models_sound(models: NDArray[np.float64], n_classes: int, n_features: in
     return solved and linear_models.is_sound(models[begin:], n_classes, n_features, 1.0)
 
 
+@called
+def models_of(state, n_classes, n_features):
+    """The models whose states these are, be there none, of so many classes and features."""
+    begin = linear_models.begins(state, n_classes, n_features)
+    solved, linear = state[:begin], state[begin:]
+    entered = np.empty(linear_models.N_MODELS * linear_models.n_features_in(linear, n_classes, n_features))
+    row, counted = np.empty(logistic.n_used(entered) + index(1)), np.empty(n_classes, np.bool_)
+    said, by_model = np.empty((N_LAYERS + index(1), n_classes)), np.empty((N_LAYERS, n_classes))
+    return Models(solved, linear, entered, row, counted, said, np.empty((N_LAYERS, n_classes)), by_model)
+
+
 @inlined
 def _n_layers(solved):
     """How many models there are: the last one may be left away."""
@@ -98,19 +119,26 @@ def _n_layers(solved):
 
 
 @inlined
-def stack(counted, of_counted, entered, linear, solved, state, at, layers):
-    """Fill `layers` for a row, of which the first of `said` is what is below the lowest model.
+def _of_counted(models):
+    """Sum of what is below the lowest model over the classes that were counted."""
+    total = 0.0
+    for k in range(index(models.counted.shape[0])):
+        total += models.said[0, k] if models.counted[k] else 0.0
+    return total
 
-    of_counted: sum of that over the classes that were counted. linear, solved: the states of the models.
-    """
-    said, n_layers = layers.said, _n_layers(solved)
-    n_classes = index(said.shape[1])
+
+@inlined
+def stack(x, i, state, at, models):
+    """Have the models say what they do of row i of x."""
+    said, counted, n_layers = models.said, models.counted, _n_layers(models.solved)
+    n_classes, of_counted = index(said.shape[1]), _of_counted(models)
+    linear_models.enter(x, i, models.linear, n_classes, models.entered)
     for model in range(n_layers):
-        logarithms, by_model = layers.logarithms[model], layers.by_model[model]
+        logarithms, by_model = models.logarithms[model], models.by_model[model]
         if model < _SOLVED:
-            _say(said[model], counted, model, entered, linear, logarithms, by_model)
+            _say(said[model], counted, model, models.entered, models.linear, logarithms, by_model)
         else:
-            _say_solved(counted, entered, solved, logarithms, by_model)
+            _say_solved(counted, models.entered, models.solved, logarithms, by_model)
         for k in range(n_classes):
             share = of_counted * by_model[k] if counted[k] else said[model, k]
             said[model + index(1), k] = share + state[at + model] * (said[model, k] - share)
@@ -120,16 +148,49 @@ def stack(counted, of_counted, entered, linear, solved, state, at, layers):
 
 
 @inlined
-def follow_stack(label, counted, entered, linear, solved, state, at, layers):
-    """Follow one label, to which `stack` gave these `layers`."""
-    said = layers.said
-    for model in range(_n_layers(solved)):
-        logarithms, by_model = layers.logarithms[model], layers.by_model[model]
+def explain_stack(state, at, models, prior, scores, moved):
+    """Turn what features moved of the forecast below the lowest model, from `prior` on, into what they moved of that
+    above the last one, after `stack`. moved: (d, K). scores: the like, used up.
+
+    A model says what it trusts of the logarithms below it, and what features add to these; and so far as it is mixed
+    with what is below it, it moves the forecast as the two do.
+    """
+    said, of_counted = models.said, _of_counted(models)
+    for model in range(_n_layers(models.solved)):
+        if model < _SOLVED:
+            to_scores(moved, said[model], prior, scores)
+            _scale(linear_models.trust(model, models.linear, index(said.shape[1])), scores)
+            linear_models.add_effects(model, models.entered, models.linear, scores)
+        else:
+            _scale(0.0, scores)
+            logistic.add_effects(models.entered, models.solved, scores)
+        shares = models.by_model[model]
+        for k in range(index(shares.shape[0])):
+            shares[k] *= of_counted
+        to_moves(scores, shares, prior, models.logarithms[model])
+        for j in range(index(moved.shape[0])):
+            for k in range(index(shares.shape[0])):
+                moved[j, k] = scores[j, k] + state[at + model] * (moved[j, k] - scores[j, k])
+
+
+@inlined
+def _scale(factor, scores):
+    for j in range(index(scores.shape[0])):
+        for k in range(index(scores.shape[1])):
+            scores[j, k] *= factor
+
+
+@inlined
+def follow_stack(label, state, at, models):
+    """Follow one label of the row of `stack`."""
+    said, counted, entered = models.said, models.counted, models.entered
+    for model in range(_n_layers(models.solved)):
+        logarithms, by_model = models.logarithms[model], models.by_model[model]
         weigh_first(at + model, _STACK_SHARE, said[model, label], said[model + index(1), label], state)
         if model < _SOLVED:
-            _follow(label, model, logarithms, by_model, entered, linear)
+            _follow(label, model, logarithms, by_model, entered, models.linear)
         else:
-            logistic.follow(label, entered, counted, logarithms, by_model, solved, layers.row)
+            logistic.follow(label, entered, counted, logarithms, by_model, models.solved, models.row)
 
 
 @inlined

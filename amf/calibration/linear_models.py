@@ -298,6 +298,25 @@ def respond(model, entered, state, n_outputs, response):
 
 
 @inlined
+def add_effects(model, entered, state, effects):
+    """Add to effects (d, K) what each feature adds to the response of a model for each output, but for what its spline
+    does at its mean."""
+    n_outputs, n_features = index(effects.shape[1]), n_entered(entered)
+    for j in range(n_features if model < _SPLINES else index(0)):
+        for k in range(n_outputs):
+            weight = state[_weights_at(model, k, n_outputs, n_features) + j]
+            effects[j, k] += weight * entered[model * n_features + j]
+    for j in range(_n_splines(model, entered, state, n_outputs)):
+        knot, of_next = _between(j, entered)
+        at = _knot_at(j, knot, n_outputs, n_features)
+        middle = _knot_at(j, _N_KNOTS // index(2), n_outputs, n_features)
+        for k in range(n_outputs):
+            first, second = state[at + k], state[at + n_outputs + k]
+            at_mean = 0.5 * (state[middle - n_outputs + k] + state[middle + k])
+            effects[j, k] += (first + of_next * (second - first) if of_next >= 0.0 else 0.0) - at_mean
+
+
+@inlined
 def _n_splines(model, entered, state, n_outputs):
     """How many features have a spline in a model: all or none of them."""
     n_features = n_entered(entered)

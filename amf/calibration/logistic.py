@@ -124,6 +124,16 @@ def respond(entered, state, responses):
 
 
 @inlined
+def add_effects(entered, state, effects):
+    """Add to effects (d, K) what each feature adds to the responses."""
+    n_classes, n_features = index(effects.shape[1]), n_used(entered)
+    for k in range(n_classes):
+        weights = _OF_CLASSES + n_classes + k * (n_features + index(1)) + index(1)
+        for j in range(n_features):
+            effects[j, k] += state[weights + j] * entered[j]
+
+
+@inlined
 def follow(label, entered, counted, responses, said, state, row):
     """Follow one label. responses: of `respond`. said: the probabilities that follow from them, of the classes that
     were counted. row: (1 + features that are used,), to work in."""

@@ -43,23 +43,22 @@ from collections.abc import Collection, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from amf.calibration import linear_models, products, ridge
 from amf.calibration.corrections import LARGEST_SUM
+from amf.calibration.interface import Calibration
 from amf.calibration.label_bounds import N_BOUNDS, N_ENDS, N_LOST, N_SHARES, bounds_of, follow_bounds, note_end
 from amf.calibration.losses import N_LOSSES, are_sound, remember_losses
 from amf.calibration.number_stacking import (
     N_LAYERS,
-    N_SOLVED,
     N_STACKED,
     NEITHER_IS_NEGATIVE,
     WORTHS,
-    Layers,
     are_models_sound,
-    follow_solved,
+    explain_stack,
+    follow_row,
     follow_stack,
     fresh_models,
+    models_of,
     models_with_features,
-    n_plain,
     note_label,
     stack,
 )
@@ -202,15 +201,7 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
     x: float64 (n, d), NaN where missing. forecasts: float64 (n_trees, n, N_OUTPUTS), of which three numbers are used.
     labels: float64 (n,). Where `state` is empty both are the same.
     """
-    models = state[min(_MODELS, index(state.shape[0])) :]
-    n_features, solved = index(x.shape[1]), np.empty(N_SOLVED)
-    begin = linear_models.begins(models, index(1), n_features)
-    middle = min(begin, ridge.end_of(n_plain(n_features)))
-    of_features, of_products, linear = models[:middle], models[middle:begin], models[begin:]
-    row = np.empty(n_plain(n_features) if middle else index(0))
-    terms = np.empty(products.n_terms_of(n_features) if middle < begin else index(0))
-    entered = np.empty(linear_models.N_MODELS * linear_models.n_features_in(linear, index(1), n_features))
-    layers = Layers(np.empty(N_LAYERS + index(1)), np.empty(N_LAYERS), np.empty(N_LAYERS), np.empty(1))
+    models = models_of(state[min(_MODELS, index(state.shape[0])) :], index(x.shape[1]))
     for i in range(index(raw.shape[0])):
         aggregate, leaf, spread = mean_over_trees(forecasts, i)
         _say_plainly(aggregate, spread, raw, i)
@@ -220,12 +211,8 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
         spread = _bounded(spread, state)
         blend = _blend(aggregate, leaf, state)
         followed = blend + drift_of(state, _DRIFT)
-        linear_models.enter(x, i, linear, index(1), entered)
-        ridge.fill_features(x, i, linear, row)
-        products.fill_terms(x, i, entered, terms)
-        solved[0], solved[1] = ridge.respond(row, of_features), ridge.respond(terms, of_products)
-        stack(followed, state[_USUAL], solved, entered, state, _STACKED, linear, layers)
-        mean = layers.said[N_LAYERS]
+        stack(x, i, followed, state[_USUAL], state, _STACKED, models)
+        mean = models.said[N_LAYERS]
         lowest = mean - TAIL_QUANTILE * spread * exp(state[_DOWN])
         highest = mean + TAIL_QUANTILE * spread * exp(state[_UP])
         median = min(max(mean + spread * state[_MIDDLE], lowest), highest)
@@ -254,16 +241,34 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
                     weight = 1.0 / max(_MOST_USUAL * state[_USUAL] + square(label - blend), _SMALLEST)
                     counts = min(_MOST_USUAL * state[_USUAL] * weight, 1.0)
                     follow_drift(label - blend, state[_USUAL], weight, state, _DRIFT)
-                    follow_stack(label, weight, state[_USUAL], entered, state, _STACKED, linear, layers)
+                    follow_stack(label, weight, state[_USUAL], state, _STACKED, models)
                 _remember(aggregate, leaf, label, state)
                 follow_median(label - mean, state, _ERROR)
             centre = state[_CENTRE]
             _follow_labels(label, state)
-            linear_models.note_features(x, i, linear, index(1))
-            ridge.fill_features(x, i, linear, row)  # once more, where this row has the first value of a feature
-            follow_solved(
-                row, terms, solved, label, counts, state[_USUAL], centre, of_features, of_products, state, _STACKED
-            )
+            follow_row(x, i, label, counts, state[_USUAL], centre, state, _STACKED, models)
+
+
+@called
+def explain(x, forecasts, state, prior, features):
+    """Turn what features moved of the trees' aggregate into what they moved of the mean that is published.
+
+    x, forecasts, state: as for `calibrate`. features: float64 (n, d, 1). The mean of labels none of them has moved.
+    """
+    if state.shape[0] == 0:
+        return
+    models, moves = models_of(state[_MODELS:], index(x.shape[1])), np.empty(features.shape[1:])
+    for i in range(index(x.shape[0])):
+        aggregate, leaf, _ = mean_over_trees(forecasts, i)
+        followed = _blend(aggregate, leaf, state) + drift_of(state, _DRIFT)
+        stack(x, i, followed, state[_USUAL], state, _STACKED, models)
+        _, of_labels = _weights_of_blend(state)
+        for j in range(index(x.shape[1])):
+            features[i, j, 0] *= 1.0 - of_labels
+        explain_stack(state, _STACKED, models, moves, features[i])
+
+
+CALIBRATION = Calibration(calibrate, explain)
 
 
 @inlined
@@ -296,8 +301,8 @@ def _follow_labels(label, state):
 
 
 @inlined
-def _blend(aggregate, leaf, state):
-    """Leaf + alpha (aggregate - leaf) + beta (mean of labels - leaf) with the best alpha and beta of late."""
+def _weights_of_blend(state):
+    """Those of the aggregate and of the mean of labels beside the leaf that would have been best of late."""
     # Sums that differ by rounding alone say nothing: the plain aggregate stands, or a blend of two.
     alpha, beta = 1.0, 0.0
     if state[_AA] > 1e-12 * state[_RR]:
@@ -307,6 +312,13 @@ def _blend(aggregate, leaf, state):
             beta = min(max((state[_RG] - ratio * state[_AG]) / rest, -0.5), 1.0)
         # The best one beside that beta: on noise the two are nearly one, and a bound of one is no bound of the other.
         alpha = min(max((state[_AG] - beta * state[_AR]) / state[_AA], -1.0), 1.0)
+    return alpha, beta
+
+
+@inlined
+def _blend(aggregate, leaf, state):
+    """Leaf + alpha (aggregate - leaf) + beta (mean of labels - leaf)."""
+    alpha, beta = _weights_of_blend(state)
     return leaf + alpha * (aggregate - leaf) + beta * (state[_MEAN] - leaf)
 
 

@@ -25,7 +25,7 @@ from amf.calibration import linear_models, products, ridge, scale
 from amf.calibration.corrections import N_CORRECTION, NEVER_NEGATIVE, best_share, judge_correction, sure_gain
 from amf.calibration.recent_bias import FURTHEST_ERROR
 from amf.calibration.solving import n_affordable
-from amf.jit.decorators import index, inlined
+from amf.jit.decorators import called, index, inlined
 
 _SOLVED = linear_models.N_MODELS
 """The first of the models that are solved for."""
@@ -46,11 +46,23 @@ _BLOCK = 2048.0
 """Labels: of some hundred the extremes are no limits, and next ones are often beyond them."""
 
 
-class Layers(NamedTuple):
-    """What `stack` fills for a row, float64, and `follow_stack` reads; the lowest model comes first."""
+class Models(NamedTuple):
+    """The models of a forest: their states, and room for a row, float64. What `stack` fills `follow_stack` reads."""
 
+    of_features: Any
+    """States of those that are solved for; empty where one has no room."""
+    of_products: Any
+    linear: Any
+    """State of the linear models."""
+    row: Any
+    """Columns of those that are solved for, NaN where a value is missing."""
+    terms: Any
+    entered: Any
+    """What features enter the linear models as."""
+    solved: Any
+    """(N_SOLVED,), what the models say that are solved for, NaN where one knows nothing."""
     said: Any
-    """(N_LAYERS + 1,), the mean below each model, and above the last one."""
+    """(N_LAYERS + 1,), the mean below each model, the lowest one first, and above the last one."""
     by_model: Any
     """(N_LAYERS,), what each model says by itself."""
     corrections: Any
@@ -107,59 +119,111 @@ def are_models_sound(models: NDArray[np.float64], n_features: int, largest_unit:
     return solved and linear_models.is_sound(models[begin:], 1, n_features, largest_unit)
 
 
-@inlined
-def n_plain(n_features):
-    """Columns of the first model that is solved for, in kernels."""
-    return min(n_features, index(ridge.MOST_FEATURES))
+@called
+def models_of(state, n_features):
+    """The models whose states these are, be there none, of so many features."""
+    n_plain = min(n_features, index(ridge.MOST_FEATURES))
+    begin = linear_models.begins(state, index(1), n_features)
+    middle = min(begin, ridge.end_of(n_plain))
+    of_features, of_products, linear = state[:middle], state[middle:begin], state[begin:]
+    row = np.empty(n_plain if middle else index(0))
+    terms = np.empty(products.n_terms_of(n_features) if middle < begin else index(0))
+    entered = np.empty(linear_models.N_MODELS * linear_models.n_features_in(linear, index(1), n_features))
+    said, by_model, corrections = np.empty(N_LAYERS + index(1)), np.empty(N_LAYERS), np.empty(N_LAYERS)
+    solved, response = np.empty(N_SOLVED), np.empty(1)
+    return Models(of_features, of_products, linear, row, terms, entered, solved, said, by_model, corrections, response)
 
 
 @inlined
-def stack(below, usual, solved, entered, state, at, linear, layers):
-    """Fill `layers` for a row: the mean below the lowest model is `below`.
+def stack(x, i, below, usual, state, at, models):
+    """Have the models say what they do of row i of x: the mean below the lowest one is `below`.
 
-    usual: squared error of the trees. solved: (N_SOLVED,), what the models say that are solved for, NaN where one knows
-    nothing.
+    usual: squared error of the trees.
     """
-    said, by_model, corrections, response = layers
+    said, by_model, linear, entered, solved = models.said, models.by_model, models.linear, models.entered, models.solved
+    linear_models.enter(x, i, linear, index(1), entered)
+    ridge.fill_features(x, i, linear, models.row)
+    products.fill_terms(x, i, entered, models.terms)
+    solved[0] = ridge.respond(models.row, models.of_features)
+    solved[1] = ridge.respond(models.terms, models.of_products)
     least, greatest = _extremes_of(state, at + _EXTREMES)
     said[0], furthest = below, FURTHEST_ERROR * math.sqrt(usual)
     centre = scale.mean_of(state, at + _SCALE)
     for model in range(N_LAYERS):
         if model < _SOLVED:
-            linear_models.respond(model, entered, linear, index(1), response)
+            linear_models.respond(model, entered, linear, index(1), models.response)
             trusted = linear_models.trust(model, linear, index(1)) * (said[model] - centre)
-            by_model[model] = centre + trusted + response[0]
+            by_model[model] = centre + trusted + models.response[0]
         else:
             alone = solved[model - _SOLVED]
             by_model[model] = alone if alone == alone else said[model]
-        worth = at + index(N_CORRECTION) * model
-        share = best_share(state, worth) if sure_gain(state, worth) > 0.0 else 0.0
         bounded = min(max(by_model[model], min(said[model], least)), max(said[model], greatest))
-        corrections[model] = min(max(bounded - said[model], -furthest), furthest)
-        said[model + index(1)] = said[model] + share * corrections[model]
+        correction = models.corrections[model] = min(max(bounded - said[model], -furthest), furthest)
+        said[model + index(1)] = said[model] + _share_of(model, state, at) * correction
 
 
 @inlined
-def follow_stack(label, weight, usual, entered, state, at, linear, layers):
-    """Follow one label, to which `stack` gave these `layers`. weight: of a squared error."""
-    said, by_model, corrections, errors = layers
+def _share_of(model, state, at):
+    """The share of its correction that a model adds."""
+    worth = at + index(N_CORRECTION) * model
+    return best_share(state, worth) if sure_gain(state, worth) > 0.0 else 0.0
+
+
+@inlined
+def explain_stack(state, at, models, moves, moved):
+    """Turn what features moved of the mean below the lowest model into what they moved of that above the last one,
+    after `stack`. moved: (d, 1). moves: the like, used up.
+
+    A model says what it trusts of the mean below it, and what features add to that. Where it is held back by bounds,
+    or is worth a share, that much of what it says takes the place of what is below it.
+    """
+    said, by_model = models.said, models.by_model
+    for model in range(N_LAYERS):
+        trust = linear_models.trust(model, models.linear, index(1)) if model < _SOLVED else 0.0
+        for j in range(index(moved.shape[0])):
+            moves[j, 0] = trust * moved[j, 0]
+        if model < _SOLVED:
+            linear_models.add_effects(model, models.entered, models.linear, moves)
+        elif model == _SOLVED:
+            ridge.fill_effects(models.row, models.of_features)
+            for j in range(index(models.row.shape[0])):
+                moves[j, 0] += models.row[j]
+        else:
+            ridge.fill_effects(models.terms, models.of_products)
+            products.share_out(models.terms, moves)
+        whole = by_model[model] - said[model]
+        share = _share_of(model, state, at) * models.corrections[model] / whole if whole != 0.0 else 0.0
+        for j in range(index(moved.shape[0])):
+            moved[j, 0] += share * (moves[j, 0] - moved[j, 0])
+
+
+@inlined
+def follow_stack(label, weight, usual, state, at, models):
+    """Follow one label of the row of `stack` with the models that take steps. weight: of a squared error."""
+    said, errors, linear = models.said, models.response, models.linear
     centre, unit = scale.mean_of(state, at + _SCALE), math.sqrt(usual)
     for model in range(N_LAYERS):
-        judge_correction(corrections[model], label - said[model], weight, state, at + index(N_CORRECTION) * model)
+        correction, worth = models.corrections[model], at + index(N_CORRECTION) * model
+        judge_correction(correction, label - said[model], weight, state, worth)
         if model < _SOLVED:
-            error = (label - by_model[model]) / unit
+            error = (label - models.by_model[model]) / unit
             errors[0] = min(max(error, -linear_models.MOST_UNITS), linear_models.MOST_UNITS)
             linear_models.follow_trust(model, -errors[0] * (said[model] - centre) / unit, linear, index(1))
-            linear_models.follow_errors(model, errors, unit, 1.0, entered, linear, index(1))
+            linear_models.follow_errors(model, errors, unit, 1.0, models.entered, linear, index(1))
 
 
 @inlined
-def follow_solved(row, terms, solved, label, weight, usual, centre, of_features, of_products, state, at):
-    """Follow one label with both models that are solved for. solved: as `stack` was given it for this row. centre: the
-    median of labels before it."""
-    if ridge.follow(row, solved[0], label, weight, usual, centre, ridge.OF_FEATURES, of_features):
+def follow_row(x, i, label, weight, usual, centre, state, at, models):
+    """Note the features of row i of x, and follow its label, after `stack`, with both models that are solved for.
+
+    centre: the median of labels before it.
+    """
+    linear, row, terms, solved = models.linear, models.row, models.terms, models.solved
+    linear_models.note_features(x, i, linear, index(1))
+    ridge.fill_features(x, i, linear, row)  # once more, where this row has the first value of a feature
+    if ridge.follow(row, solved[0], label, weight, usual, centre, ridge.OF_FEATURES, models.of_features):
         _forget_worth(_SOLVED, state, at)
-    if ridge.follow(terms, solved[1], label, weight, usual, centre, products.PENALTY, of_products):
+    if ridge.follow(terms, solved[1], label, weight, usual, centre, products.PENALTY, models.of_products):
         _forget_worth(_SOLVED + index(1), state, at)
 
 

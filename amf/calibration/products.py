@@ -44,3 +44,17 @@ def fill_terms(x, i, entered, terms):
             terms[at + index(1) + k] = terms[at] * terms[n_terms_of(k)]
         at += j + index(2)
         j += index(1)
+
+
+@inlined
+def share_out(effects, moves):
+    """Add to moves (d, 1) the effects of terms, those of a product half to each of its features."""
+    at, j = index(0), index(0)
+    while at < index(effects.shape[0]):
+        moves[j, 0] += effects[at]
+        for k in range(j + index(1)):
+            half = 0.5 * effects[at + index(1) + k]
+            moves[j, 0] += half
+            moves[k, 0] += half
+        at += j + index(2)
+        j += index(1)

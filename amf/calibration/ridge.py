@@ -176,9 +176,22 @@ def respond(row, state):
         return np.nan
     n_columns, response = index(row.shape[0]), state[_FIRST] + state[_LEVEL]
     for j in range(n_columns):
-        slope, furthest = state[_SLOPES + j], state[_SLOPES + _FURTHEST * n_columns + j]
-        response += slope * min(max(_beside_mean(row, j, state, n_columns), -furthest), furthest)
+        response += _effect(row, j, state, n_columns)
     return response
+
+
+@inlined
+def _effect(row, j, state, n_columns):
+    """What a column adds to the label of a row."""
+    slope, furthest = state[_SLOPES + j], state[_SLOPES + _FURTHEST * n_columns + j]
+    return slope * min(max(_beside_mean(row, j, state, n_columns), -furthest), furthest)
+
+
+@inlined
+def fill_effects(row, state):
+    """Replace the columns of a row by what each adds to its label."""
+    for j in range(index(row.shape[0])):
+        row[j] = _effect(row, j, state, index(row.shape[0]))
 
 
 @inlined

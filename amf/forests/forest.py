@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from amf.calibration.losses import Losses
 from amf.forests.description import Adaptation, Description, Survey
-from amf.inputs.batch import BatchForecasts, names_of, require_names
+from amf.inputs.batch import BatchForecasts, names_of, require_names, rows_at_once
 from amf.inputs.scalars import plain, require_whole_characters
 from amf.jit.rng import seed_words
 from amf.kernels.attributions import Attributions
@@ -175,12 +175,14 @@ class Forest(ForestState[Params]):
     def attribute(self, X: ArrayLike) -> Attributions:  # noqa: N803
         """How much each feature moved the forecast of each row; X: (n, d). Changes nothing.
 
-        Explains the mean over trees, as in mode "existing" whatever `mode` is (forests on the unit cube: that of the
-        tree extended by the row; original Mondrian forests: that of the leaf). A split from a node to its child
-        contributes the difference of their forecasts times the posterior probability that a pruning goes that deep
-        ([AMF] Eq. 21-27), credited to the feature of the split, also where its value is missing. So forecast = prior +
-        sum over features, up to rounding. What the published forecast is beyond that, by calibration and its linear
-        models, is `unexplained`: where it is large, the features moved what is published otherwise than is told here.
+        In each tree a split from a node to its child moves the forecast by the difference of what they say times the
+        posterior probability that a pruning goes that deep ([AMF] Eq. 21-27), credited to the feature of the split,
+        also where its value is missing; trees are taken as in mode "existing" whatever `mode` is (forests on the unit
+        cube: extended by the row; original Mondrian forests: their leaves). What calibration makes of their mean it
+        makes of these moves, and each of its linear models adds what a feature adds there: so what is told is what
+        moved the forecast that is published, and forecasts = prior + sum over features + unexplained, up to rounding.
+        What is unexplained follows from labels, not from features.
+
         It says what the forecast rests on, not what would happen if a value were another one, and takes about as long
         as two forecasts.
         """
@@ -188,20 +190,29 @@ class Forest(ForestState[Params]):
         n, d = x.shape
         found = Attributions(*(np.zeros((n, *shape, self._n_said)) for shape in ((), (), (d,), ())))
         known = slice(self.n_features)  # before the first sample a row has no features that a tree could ask for
-        self._attribute(x[:, known], found._replace(features=found.features[:, known]))
         said = self._pass(x[:, known], self._unlabelled(n), asked=True).outputs
-        np.subtract(said[:, : self._n_said], found.forecasts, out=found.unexplained)
+        found.forecasts[:] = said[:, : self._n_said]
+        at_once = rows_at_once(self.params.n_estimators, self._n_outputs)
+        for first in range(0, n, at_once):
+            here = slice(first, first + at_once)
+            part = Attributions(*(array[here] for array in found))
+            self._attribute(x[here, known], part._replace(features=part.features[:, known]))
         return found
 
     def _attribute(self, x: NDArray[np.float64], found: Attributions) -> None:
-        """Fill attributions of the rows x, by threads that share these."""
-        words, attribute, n = self._current().words, self._kernels.attribute, x.shape[0]
-        parts = [slice(int(first), int(last)) for first, last in spans(n, self._n_threads)] if n > 1 else []
-        if len(parts) < 2:
-            attribute(words, x, found)
+        """Attribute the forecasts of the rows x, by threads that share these."""
+        words, parts = self._current().words, spans(x.shape[0], self._n_threads)
+        if len(parts) == 1:
+            self._explain(words, x, found)
             return
-        shares = [(words, x[part], Attributions(*(array[part] for array in found))) for part in parts]
-        side_by_side(self._n_threads, attribute, shares)
+        rows = [slice(int(first), int(last)) for first, last in parts]
+        shares = [(words, x[part], Attributions(*(array[part] for array in found))) for part in rows]
+        side_by_side(self._n_threads, self._explain, shares)
+
+    def _explain(self, words: NDArray[np.uint64], x: NDArray[np.float64], found: Attributions) -> None:
+        forecasts = np.empty((self.params.n_estimators, x.shape[0], self._n_outputs))
+        self._kernels.attribute(words, x, forecasts, found)
+        self._kernels.explain(words, x, forecasts, found)
 
     @one_call
     def add_features(self, names: Sequence[str] | int, *, like: Sequence[int | None] | None = None) -> None:

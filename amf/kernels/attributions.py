@@ -31,23 +31,23 @@ from amf.statistics.interface import Statistics, make_shown
 
 
 class Attributions(NamedTuple):
-    """What the trees say, and what each feature moved it: forecasts = prior + sum of `features` over d, up to rounding.
-    What the forest publishes is forecasts + unexplained.
+    """What a forest publishes, and what each feature moved of it: forecasts = prior + sum of `features` over d +
+    unexplained, up to rounding.
 
     A classifier says K numbers of a row, one for each class in the order of `classes_`. A regressor says one, and K is
     left out of the shapes.
     """
 
     forecasts: NDArray[np.float64]
-    """(n, K), of the trees alone, without calibration, and as they are, whatever the mode. Trees on the unit cube
-    are extended by the row for the moment, as for any forecast there."""
+    """(n, K), what `predict_proba`, or `predict`, says."""
     prior: NDArray[np.float64]
     """(n, K), what the roots say, mean over trees: the same in each row."""
     features: NDArray[np.float64]
-    """(n, d, K), what splits on each feature add, mean over trees. Over the classes it sums to 0."""
+    """(n, d, K), what each feature adds: splits on it, mean over trees, and all that calibration makes of these and of
+    the feature itself. Over the classes it sums to 0."""
     unexplained: NDArray[np.float64]
-    """(n, K), what `predict_proba`, or `predict`, says beyond `forecasts`: what calibration adds to the trees, its
-    linear models of the features among it, and what the forest's mode does. It is not told apart by features."""
+    """(n, K), what follows from no feature: from the labels of late, biases and bounds of the calibration, and from the
+    mode, since trees are taken as they are. Without calibration, in mode "existing", it is 0."""
 
 
 def make_way(*, aggregates: bool) -> Any:
@@ -81,6 +81,27 @@ def _reach(length, stops, fresh, reaches):
 def _divide(n_trees, sums):
     for place in range(index(sums.shape[0])):
         sums[place] /= n_trees
+
+
+@inlined
+def n_forecasting(n_trees, roles):
+    """How many trees forecast. roles: of the trees in a forest that adapts (tree_roles.py), else empty."""
+    n = n_trees
+    for tree in range(index(roles.shape[0])):
+        n -= index(roles[tree] == SILENT)
+    return n
+
+
+@called
+def find_unexplained(found):
+    """Fill `unexplained` with what is left of the forecasts of `found`."""
+    n, d, n_said = found.features.shape
+    for i in range(n):
+        for k in range(n_said):
+            rest = found.forecasts[i, k] - found.prior[i, k]
+            for j in range(d):
+                rest -= found.features[i, j, k]
+            found.unexplained[i, k] = rest
 
 
 def _make_move(statistics: Statistics) -> Any:
@@ -117,11 +138,10 @@ def _make_move(statistics: Statistics) -> Any:
 def _make_ask(statistics: Statistics, way: Any) -> Any:
     """The function that adds a row's way through one tree to the attributions, for kernels."""
     derive, predict, shown, move = statistics.derive, statistics.predict, make_shown(statistics), _make_move(statistics)
-    shift_of_mean = statistics.shift_of_mean
 
     @inlined
-    def ask(trees, tree, path, numbers, sample, cell, said, of_tree, shift, i, found):
-        """cell, said, of_tree: used up. shift: float64 (K,), of the mean over trees; NaN before the first one."""
+    def ask(trees, tree, path, numbers, sample, cell, said, forecasts, place, i, found):
+        """cell, said: used up. place: of the tree among those that forecast."""
         nodes, rules, feature = trees.nodes, trees.rules, index(0)
         path = upper_part(path, shown(nodes, path, rules))
         derive(nodes, path, rules, numbers.first, numbers.second)
@@ -130,13 +150,10 @@ def _make_ask(statistics: Statistics, way: Any) -> Any:
             path = upper_part(path, length)
             _reach(length, numbers.stops, numbers.fresh, numbers.given)
             move(trees, path, numbers, numbers.given, feature, said, i, found)
-        predict(nodes, path, rules, numbers.first, numbers.second, numbers.stops, numbers.fresh, of_tree, 0, 0)
-        for value in range(index(said.shape[0])):
-            if shift[value] != shift[value]:
-                shift[value] = shift_of_mean(of_tree[0, 0, value])
-            found.forecasts[i, value] += of_tree[0, 0, value] - shift[value]
-            if path.length == index(0):
-                found.prior[i, value] += of_tree[0, 0, value]
+        predict(nodes, path, rules, numbers.first, numbers.second, numbers.stops, numbers.fresh, forecasts, place, i)
+        if path.length == index(0):
+            for value in range(index(said.shape[0])):
+                found.prior[i, value] += forecasts[place, i, value]
 
     return ask
 
@@ -146,7 +163,7 @@ def _make_ask_trees(statistics: Statistics, way: Any, geometry: Geometry) -> Any
     descend, ask = geometry.descend, _make_ask(statistics, way)
 
     @inlined
-    def ask_trees(trees, first_tree, lanes, row, n_features, roles, scratch, cell, said, of_tree, shift, i, found):
+    def ask_trees(trees, first_tree, lanes, row, n_features, roles, scratch, cell, said, forecasts, i, found):
         """Whether there was room for the paths: else nothing has happened. row: float32, as the trees see it."""
         sample = Sample(row, index(0), n_features)
         if not descend(trees.nodes, first_tree, lanes, sample, False, scratch):
@@ -155,7 +172,8 @@ def _make_ask_trees(statistics: Statistics, way: Any, geometry: Geometry) -> Any
             tree = first_tree + lane
             if index(roles.shape[0]) == index(0) or roles[tree] != SILENT:
                 path = Path(scratch.rows, lane * scratch.depth, scratch.lengths[lane])
-                ask(trees, tree, path, scratch.numbers, sample, cell, said, of_tree, shift, i, found)
+                place = n_forecasting(tree, roles[:tree])
+                ask(trees, tree, path, scratch.numbers, sample, cell, said, forecasts, place, i, found)
         return True
 
     return ask_trees
@@ -169,33 +187,26 @@ def make_attributions(statistics: Statistics, way: Any, geometry: Geometry) -> A
     ask_trees = _make_ask_trees(statistics, way, geometry)
 
     @called
-    def attribute(trees, origin, x, stride, n_outputs, roles, found):
-        """Fill the forecasts, prior and features of `found`, which are all 0 before.
+    def attribute(trees, origin, x, stride, roles, forecasts, found):
+        """Fill the prior and the features of `found`, which are all 0 before, and what trees say.
 
-        x: float64 (n, d), NaN where missing; stride: padded(d). n_outputs: numbers in the forecast of a tree, of which
-        the first K count. roles: of the trees in a forest that adapts (tree_roles.py), else empty. Rows know nothing of
-        each other, and trees are always added in their order.
+        x: float64 (n, d), NaN where missing; stride: padded(d). roles: of the trees in a forest that adapts
+        (tree_roles.py), else empty. forecasts: float64 (n_trees, n, numbers that a tree says), those of the trees that
+        forecast come first. Rows know nothing of each other, and trees are always added in their order.
         """
         n_trees, n_features, scratch = index(trees.nodes.used.shape[0]), index(x.shape[1]), scratch_of(LANES, DEPTH)
-        n_forecasting = n_trees
-        for tree in range(index(roles.shape[0])):
-            n_forecasting -= index(roles[tree] == SILENT)
+        n_asked = n_forecasting(n_trees, roles)
         rows, cell = np.empty((1, np.intp(stride)), np.float32), np.empty(index(2) * n_features, np.float32)
-        row, said, of_tree = rows.reshape(-1), np.empty(found.forecasts.shape[1]), np.empty((1, 1, n_outputs))
-        shift = np.empty(found.forecasts.shape[1])
+        row, said = rows.reshape(-1), np.empty(found.prior.shape[1])
         for i in range(index(x.shape[0])):
-            shift[:] = np.nan
             centre(x, i, i + index(1), origin, rows, index(0))
             for block in range(index(0), n_trees, LANES):
                 lanes = min(LANES, n_trees - block)
                 while not ask_trees(
-                    trees, block, lanes, row, n_features, roles, scratch, cell, said, of_tree, shift, i, found
+                    trees, block, lanes, row, n_features, roles, scratch, cell, said, forecasts, i, found
                 ):
                     scratch = scratch_of(LANES, index(2) * scratch.depth)
-            _divide(n_forecasting, found.forecasts[i])
-            for value in range(index(shift.shape[0])):
-                found.forecasts[i, value] += shift[value]
-            _divide(n_forecasting, found.prior[i])
-            _divide(n_forecasting, found.features[i].reshape(-1))
+            _divide(n_asked, found.prior[i])
+            _divide(n_asked, found.features[i].reshape(-1))
 
     return attribute

@@ -18,12 +18,14 @@ import numpy as np
 from amf.adaptation import change_detection, tree_roles
 from amf.adaptation.rehearsal import make_remember
 from amf.adaptation.state import COMPARES
+from amf.calibration.interface import Calibration
 from amf.geometry.planes import shift_cuts
 from amf.geometry.scaling import centre, observe, recentre
 from amf.geometry.shifting import shift
 from amf.jit.decorators import called, exported, index, inlined, kernel
 from amf.jit.linking import address_of_kernel, call_kernel
 from amf.kernels.aggregation import mean_over_trees
+from amf.kernels.attributions import find_unexplained, n_forecasting
 from amf.kernels.prefetch import fetch_ahead
 from amf.kernels.reviews import Adapting, make_review_if_due
 from amf.kernels.views import adaptation_of, features_of, nodes_of, padded, weigh
@@ -92,8 +94,11 @@ class Kernels(NamedTuple):
     """(words, x, forecasts, depths, labels, labelled, outputs, raw, mean_depths): what the forest says, of what its
     trees say, and what follows from it for the calibration, and from the rows x for the adaptation."""
     attribute: Callable[..., None]
-    """(words, x, found): what each feature moved the forecasts of the rows x, float64 (n, d), see `attribute` of
-    attributions.py. Changes nothing of the forest."""
+    """(words, x, forecasts, found): what each feature moved of what trees say of the rows x, float64 (n, d), see
+    `attribute` of attributions.py. Changes nothing of the forest."""
+    explain: Callable[..., None]
+    """(words, x, forecasts, found): of this, and of the forecasts in `found`, what each feature moved of these, see
+    Calibration.explain, and what none did."""
     survey: Callable[..., None]
     """(words, asked, found): what the trees that are asked, bool (n_trees,), look like, see survey.py."""
     link: Callable[[type], tuple[int, int]]
@@ -276,6 +281,19 @@ def _make_gather_kernel(calibrate: Any, adapting: Adapting | None) -> Any:
 
 
 @cache
+def _make_explanation(explain: Any) -> Any:
+    """The kernel `Kernels.explain` of a kind of labels."""
+
+    def explain_rows(words, x, forecasts, found):
+        n_asked = n_forecasting(words[N_TREES], adaptation_of(words).roles)
+        state = reals_at(words[CALIBRATION], words[N_CALIBRATION])
+        explain(x, forecasts[:n_asked], state, found.prior, found.features)
+        find_unexplained(found)
+
+    return kernel(explain_rows)
+
+
+@cache
 def _make_tree_kernels(walk: Any, rules_of: Any, attribute: Any, survey: Any) -> Any:
     """(walk, attribute, survey) as kernels: those of one kind of trees are the same in forests that adapt or do not."""
 
@@ -293,10 +311,9 @@ def _make_tree_kernels(walk: Any, rules_of: Any, attribute: Any, survey: Any) ->
         batch = Batch(rows.reshape(-1), stride, n_features, weights.reshape(-1), ends, labels, labelled)
         walk(trees_of(words), first_tree, last_tree, batch, publish, Said(forecasts, depths))
 
-    def attribute_rows(words, x, found):
+    def attribute_rows(words, x, forecasts, found):
         origin, roles = features_of(words).origin, adaptation_of(words).roles
-        stride, n_outputs = padded(words[N_FEATURES]), np.intp(words[N_OUTPUTS])
-        attribute(trees_of(words), origin, x, stride, n_outputs, roles, found)
+        attribute(trees_of(words), origin, x, padded(words[N_FEATURES]), roles, forecasts, found)
 
     def survey_trees(words, asked, found):
         survey(trees_of(words), asked, found)
@@ -305,14 +322,13 @@ def _make_tree_kernels(walk: Any, rules_of: Any, attribute: Any, survey: Any) ->
 
 
 def make_kernels(
-    walk: Any, rules_of: Any, calibrate: Any, attribute: Any, survey: Any, adapting: Adapting | None = None
+    walk: Any, rules_of: Any, calibration: Calibration, attribute: Any, survey: Any, adapting: Adapting | None = None
 ) -> Kernels:
     """The kernels of one system. walk: see walk.py. rules_of(numbers): the rules of its statistics.
 
-    calibrate: see class_calibration.py. attribute, survey: see attributions.py, survey.py. adapting: of systems whose
-    forests do.
+    attribute, survey: see attributions.py, survey.py. adapting: of systems whose forests do.
     """
     walk, attribute, survey = _make_tree_kernels(walk, rules_of, attribute, survey)
-    gather = _make_gather_kernel(calibrate, adapting)
+    gather, explain = _make_gather_kernel(calibration.calibrate, adapting), _make_explanation(calibration.explain)
     link = cache(lambda labels: _link(walk, gather, np.empty(0, labels)))
-    return Kernels(_PREPARE, _RECENTRE, _RUN, walk, gather, attribute, survey, link)
+    return Kernels(_PREPARE, _RECENTRE, _RUN, walk, gather, attribute, explain, survey, link)

@@ -48,12 +48,6 @@ def _never(nodes, root, rules):
     return np.inf
 
 
-@inlined
-def _plainly(first):
-    """By what a mean over trees is shifted where their sum is divided as it is."""
-    return 0.0
-
-
 class Statistics(NamedTuple):
     """What nodes remember of labels, and what they say of them: functions for kernels.
 
@@ -87,8 +81,6 @@ class Statistics(NamedTuple):
     """(nodes, here, rules, lifetime) -> whether to forecasts this node is a leaf: what is below it is hidden."""
     lifetime_of: Callable[..., Any] = _never
     """(nodes, root, rules) -> lifetime of what forecasts see of the tree with this root."""
-    shift_of_mean: Callable[..., Any] = _plainly
-    """(first) -> by what a mean over trees is shifted while it is summed up. first: what the first one says."""
 
 
 def make_shown(statistics: Statistics) -> Any:

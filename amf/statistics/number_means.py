@@ -171,18 +171,13 @@ def forecast_of_empty(rules, value, above):
 
 
 @inlined
-def shift_of_mean(first):
-    """By what a mean over trees is shifted: of trees that agree it is what they say then, to the last bit. A first
-    error that is rounding alone would be the usual one."""
-    return first
-
-
-@inlined
 def mean_over_trees(forecasts, i):
     """(aggregate over prunings, mean of the leaves, standard deviation of the mixture over prunings and trees)."""
     n_trees = index(forecasts.shape[0])
     aggregate, leaf, variance = 0.0, 0.0, 0.0
-    first, first_leaf = shift_of_mean(forecasts[0, i, AGGREGATE]), shift_of_mean(forecasts[0, i, LEAF])
+    # Beside the first tree: of trees that agree the mean is what they say then, to the last bit. A first error that is
+    # rounding alone would be the usual one.
+    first, first_leaf = forecasts[0, i, AGGREGATE], forecasts[0, i, LEAF]
     for tree in range(n_trees):
         aggregate += forecasts[tree, i, AGGREGATE] - first
         leaf += forecasts[tree, i, LEAF] - first_leaf
@@ -210,5 +205,5 @@ def are_sound(heads: NDArray[np.int32]) -> bool:
 
 NUMBER_MEANS = Statistics(
     rules_of, derive, predict, update, halve, forecast_of, may_split, forecast_of_empty, likelihoods,
-    likelihood_of_empty, shift_of_mean=shift_of_mean,
+    likelihood_of_empty,
 )  # fmt: skip

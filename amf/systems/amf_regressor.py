@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from amf.adaptation.univariate import NUMBERS
-from amf.calibration.number_calibration import calibrate
+from amf.calibration.number_calibration import CALIBRATION
 from amf.kernels.composition import tree_kernels
 from amf.kernels.reviews import Adapting
 from amf.statistics.number_means import NUMBER_MEANS, loss_of_number
 
-KERNELS = tree_kernels(NUMBER_MEANS, calibrate)
-ADAPTING_KERNELS = tree_kernels(NUMBER_MEANS, calibrate, adapting=Adapting(loss_of_number, NUMBERS))
+KERNELS = tree_kernels(NUMBER_MEANS, CALIBRATION)
+ADAPTING_KERNELS = tree_kernels(NUMBER_MEANS, CALIBRATION, adapting=Adapting(loss_of_number, NUMBERS))
 """Of forests that learn what matters and forget what changed (adaptation/)."""

@@ -10,11 +10,10 @@ drawn on all of them at once.
 
 from __future__ import annotations
 
-from amf.calibration.class_calibration import calibrate as calibrate_classes
-from amf.calibration.number_calibration import calibrate as calibrate_numbers
+from amf.calibration import class_calibration, number_calibration
 from amf.geometry.planes import PLANES
 from amf.kernels.composition import tree_kernels
 from amf.statistics.leaf_forecasts import LEAF_COUNTS, LEAF_MEANS
 
-CLASSIFIER = tree_kernels(LEAF_COUNTS, calibrate_classes, aggregates=False, geometry=PLANES)
-REGRESSOR = tree_kernels(LEAF_MEANS, calibrate_numbers, aggregates=False, geometry=PLANES)
+CLASSIFIER = tree_kernels(LEAF_COUNTS, class_calibration.CALIBRATION, aggregates=False, geometry=PLANES)
+REGRESSOR = tree_kernels(LEAF_MEANS, number_calibration.CALIBRATION, aggregates=False, geometry=PLANES)

@@ -12,18 +12,17 @@ theorems (cell_walk.py). There a cell may be empty: that of a sample is where it
 
 from __future__ import annotations
 
-from amf.calibration.class_calibration import calibrate as calibrate_classes
-from amf.calibration.number_calibration import calibrate as calibrate_numbers
+from amf.calibration import class_calibration, number_calibration
 from amf.kernels.composition import cell_kernels, tree_kernels
 from amf.statistics.leaf_forecasts import LEAF_COUNTS, LEAF_MEANS
 
 CLASSIFIERS = {
-    "range": tree_kernels(LEAF_COUNTS, calibrate_classes, aggregates=False),
-    "cube": cell_kernels(LEAF_COUNTS, calibrate_classes, aggregates=False),
+    "range": tree_kernels(LEAF_COUNTS, class_calibration.CALIBRATION, aggregates=False),
+    "cube": cell_kernels(LEAF_COUNTS, class_calibration.CALIBRATION, aggregates=False),
 }
 """By domain."""
 REGRESSORS = {
-    "range": tree_kernels(LEAF_MEANS, calibrate_numbers, aggregates=False),
-    "cube": cell_kernels(LEAF_MEANS, calibrate_numbers, aggregates=False),
+    "range": tree_kernels(LEAF_MEANS, number_calibration.CALIBRATION, aggregates=False),
+    "cube": cell_kernels(LEAF_MEANS, number_calibration.CALIBRATION, aggregates=False),
 }
 """By domain."""

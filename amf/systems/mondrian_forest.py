@@ -27,8 +27,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from amf.calibration.class_calibration import calibrate as calibrate_classes
-from amf.calibration.number_calibration import calibrate as calibrate_numbers
+from amf.calibration import class_calibration, number_calibration
 from amf.geometry.boxes import varied
 from amf.jit.decorators import index, inlined
 from amf.jit.elementary import exp, expm1
@@ -249,5 +248,5 @@ NUMBERS = NUMBER_MEANS._replace(
     rules_of=_rules_of, predict=_predict_number, may_split=every_leaf, hides=_number_hides, lifetime_of=_lifetime_of
 )
 
-CLASSIFIER = tree_kernels(CLASSES, calibrate_classes, _branch_off, aggregates=False)
-REGRESSOR = tree_kernels(NUMBERS, calibrate_numbers, _branch_off, aggregates=False)
+CLASSIFIER = tree_kernels(CLASSES, class_calibration.CALIBRATION, _branch_off, aggregates=False)
+REGRESSOR = tree_kernels(NUMBERS, number_calibration.CALIBRATION, _branch_off, aggregates=False)

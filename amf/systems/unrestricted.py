@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from amf.calibration.class_calibration import calibrate
+from amf.calibration.class_calibration import CALIBRATION
 from amf.kernels.composition import cell_kernels
 from amf.statistics.class_counts import CLASS_COUNTS
 
-KERNELS = cell_kernels(CLASS_COUNTS, calibrate)
+KERNELS = cell_kernels(CLASS_COUNTS, CALIBRATION)

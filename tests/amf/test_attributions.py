@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
+from reference import ReferenceForest
+from reference_attributions import moves_of_classes, moves_of_numbers
+from reference_calibration import CalibratedForest
+from reference_regression import RegressionForest
 from trees import nodes_of
 
 import amf
@@ -13,13 +19,10 @@ from amf.statistics.shrinkage import UNIFORM_SHARE
 
 
 def settings_of(system) -> list[dict[str, object]]:
-    return [{"prior": prior} for prior in system.parameters.get("prior", [])] or [{}]
-
-
-def raw(forest, x):
-    """What the trees alone say in the forest's mode: (n, K), or (n,) where labels are numbers."""
-    told = forest._ask(x).raw
-    return told[:, 0] if forest.class_labels is None else told
+    """All that there are of those on which it depends what is told."""
+    parameters = {name: set(system.parameters.get(name, [])) for name in ("prior", "calibration")}
+    choices = [[{name: value} for value in sorted(values)] or [{}] for name, values in parameters.items()]
+    return [{**one, **other} for one, other in product(*choices)]
 
 
 def published(forest, x):
@@ -28,12 +31,16 @@ def published(forest, x):
 
 
 def check_sum(forest, x, *, branches_off=False) -> amf.Attributions:
-    """Its attributions, whose sums are right and whose forecasts are those of the trees, unless rows branch off."""
+    """Its attributions, whose sums are right. Where there is no calibration, trees are explained, unless rows branch
+    off."""
     found = forest.attribute(x)
-    np.testing.assert_array_equal(found.unexplained, published(forest, x) - found.forecasts)
-    if not branches_off:
-        np.testing.assert_array_equal(found.forecasts, raw(forest, x))
-    np.testing.assert_allclose(found.prior + found.features.sum(axis=1), found.forecasts, rtol=1e-12, atol=1e-15)
+    np.testing.assert_array_equal(found.forecasts, published(forest, x))
+    told = found.prior + found.features.sum(axis=1) + found.unexplained
+    np.testing.assert_allclose(told, found.forecasts, rtol=1e-12, atol=1e-14)
+    if not (forest.params.calibration or branches_off):
+        np.testing.assert_allclose(found.unexplained, 0.0, atol=1e-12 * max(np.abs(found.forecasts).max(), 1.0))
+    if forest.class_labels is not None:
+        np.testing.assert_allclose(found.features.sum(axis=2), 0.0, atol=1e-13)
     np.testing.assert_array_equal(found.prior, np.broadcast_to(found.prior[:1], found.prior.shape))
     return found
 
@@ -98,7 +105,7 @@ def test_classes_are_moved_as_in_the_reference(prior):
     x = rng.normal(size=(300, 4)) * [1, 1e3, 1e-3, 1]
     x[rng.random(x.shape) < 0.1] = np.nan
     y = (np.nan_to_num(x[:, 0]) > 0).astype(int) + 2 * (rng.random(300) < 0.2)
-    forest = amf.AMFClassifier(3, seed=2, prior=prior, split_pure=True).partial_fit(x, y)
+    forest = amf.AMFClassifier(3, seed=2, prior=prior, split_pure=True, calibration=False).partial_fit(x, y)
     found = check_sum(forest, x)
     assert found.features.shape == (300, 4, 4)
     for row in range(0, 300, 7):
@@ -113,7 +120,7 @@ def test_numbers_are_moved_as_in_the_reference(parameters):
     x = rng.normal(size=(300, 3))
     x[rng.random(x.shape) < 0.1] = np.nan
     y = np.nan_to_num(x[:, 1]) + rng.normal(size=300) * 0.1
-    forest = amf.AMFRegressor(3, seed=2, **parameters).partial_fit(x, y)
+    forest = amf.AMFRegressor(3, seed=2, calibration=False, **parameters).partial_fit(x, y)
     found = check_sum(forest, x)
     assert (found.forecasts.shape, found.prior.shape, found.features.shape) == ((300,), (300,), (300, 3))
     for row in range(0, 300, 7):
@@ -146,9 +153,9 @@ def test_attributions_sum_up_with_any_number_of_trees(system, n_estimators):
 def test_where_nothing_branches_off_a_mondrian_forest_says_what_its_leaves_do(kind):
     rng = np.random.default_rng(6)
     x = rng.integers(-8, 8, (300, 3)) / 4
-    forest = kind(3, seed=4, lifetime=2.0, scaling="none").partial_fit(x, (x[:, 0] > 0).astype(int))
-    check_sum(forest, x)
-    assert not np.array_equal(raw(forest, x * 3), forest.attribute(x * 3).forecasts)
+    forest = kind(3, seed=4, lifetime=2.0, scaling="none", calibration=False)
+    check_sum(forest.partial_fit(x, (x[:, 0] > 0).astype(int)), x)
+    assert np.abs(check_sum(forest, x * 3, branches_off=True).unexplained).max() > 0.01
 
 
 def test_attributions_sum_up_with_many_classes():
@@ -174,12 +181,13 @@ def test_whatever_the_mode_the_tree_is_taken_as_it_is(kind):
     rng = np.random.default_rng(5)
     x, far = rng.normal(size=(200, 3)), rng.normal(size=(50, 3)) * 3
     y = (x[:, 0] > 0).astype(int)
-    forests = [kind(3, seed=4, mode=mode).partial_fit(x, y) for mode in ("existing", "sampled", "expected")]
+    modes = "existing", "sampled", "expected"
+    forests = [kind(3, seed=4, mode=mode, calibration=False).partial_fit(x, y) for mode in modes]
     first, *others = (forest.attribute(far) for forest in forests)
     for other in others:
-        for array, same in zip(other[:3], first[:3], strict=True):  # what is published beyond these is the mode's
-            np.testing.assert_array_equal(array, same)
-    assert not np.array_equal(raw(forests[2], far), first.forecasts)
+        np.testing.assert_array_equal(other.prior, first.prior)
+        np.testing.assert_array_equal(other.features, first.features)
+        assert np.abs(other.unexplained).max() > 0.01  # what the mode does
 
 
 # What is moved by which feature.
@@ -231,15 +239,88 @@ def test_in_an_unrestricted_forest_the_cut_above_the_samples_own_leaf_counts(pri
     assert not found.features[1].any()
 
 
-@pytest.mark.parametrize("kind", [amf.AMFClassifier, amf.AMFRegressor, amf.AdaptiveAMFClassifier])
-def test_what_linear_models_know_is_left_unexplained(kind):
-    """A sum of many effects is known by the linear models, and no split of a tree tells what moved those."""
-    x = np.random.default_rng(0).uniform(size=(600, 12))
-    total = x @ np.linspace(-1, 1, 12)
-    y = total if kind is amf.AMFRegressor else total > 0
-    calibrated, plain = (kind(3, calibration=calibration).partial_fit(x, y) for calibration in (True, False))
-    assert np.abs(check_sum(calibrated, x).unexplained).mean() > 0.02
-    assert not check_sum(plain, x).unexplained.any()
+# What calibration makes of it.
+
+
+def stream_for_references(n: int, d: int = 3):
+    """Rows of which some values are missing, and whose first one fixes all origins at 0: references do not centre."""
+    rng = np.random.default_rng(n)
+    x = rng.random((n, d)).astype(np.float32)
+    x[rng.random((n, d)) < 0.1] = np.nan
+    x[0] = 0.0
+    return x, rng
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 7])
+def test_what_features_moved_of_published_probabilities_is_as_in_the_reference(k):
+    x, rng = stream_for_references(200)
+    labels = (np.nan_to_num(x[:, 0] + 0.3 * rng.random(200)) * k).astype(int) % k
+    labels[:k] = range(k)
+    trees, forest = (
+        amf.AMFClassifier(3, seed=4, scaling="none", calibration=calibration).partial_fit(x[:160], labels[:160])
+        for calibration in (False, True)
+    )
+    reference = CalibratedForest(ReferenceForest(4, 3, n_features=3, n_classes=0, prior="parent"))
+    for row, label in zip(x[:160], labels[:160].tolist(), strict=True):
+        reference.learn(row, label)
+    found, by_trees = check_sum(forest, x[160:]), check_sum(trees, x[160:])
+    np.testing.assert_array_equal(found.prior, by_trees.prior)
+    for row, prior, moved, told in zip(x[160:], found.prior, by_trees.features, found.features, strict=True):
+        expected = moves_of_classes(reference.calibration, reference.said(row), row, prior, moved)
+        np.testing.assert_allclose(told, expected, rtol=1e-6, atol=1e-9)
+    assert k == 1 or np.abs(found.features - by_trees.features).max() > 0.05
+
+
+@pytest.mark.parametrize("d", [1, 3, 10])
+def test_what_features_moved_of_published_means_is_as_in_the_reference(d):
+    x, rng = stream_for_references(300, d)
+    y = np.sin(5 * np.nan_to_num(x[:, 0])) + np.nan_to_num(x).sum(axis=1) + 0.1 * rng.normal(size=300)
+    trees, forest = (
+        amf.AMFRegressor(3, seed=4, scaling="none", calibration=calibration).partial_fit(x[:260], y[:260])
+        for calibration in (False, True)
+    )
+    reference = RegressionForest(4, 3, d)
+    for row, label in zip(x[:260], y[:260].tolist(), strict=True):
+        reference.learn(row, label)
+    found, by_trees = check_sum(forest, x[260:]), check_sum(trees, x[260:])
+    for row, moved, told in zip(x[260:], by_trees.features, found.features, strict=True):
+        np.testing.assert_allclose(told, moves_of_numbers(reference, row, moved), rtol=1e-6, atol=1e-9)
+    assert d == 1 or np.abs(found.features - by_trees.features).max() > 0.05
+
+
+@pytest.mark.parametrize(
+    "kind", [amf.AMFClassifier, amf.AdaptiveAMFClassifier, amf.AMFRegressor, amf.AdaptiveAMFRegressor]
+)
+def test_of_a_sum_of_many_effects_nearly_all_is_told(kind):
+    """Trees know little of it, and the linear models nearly all."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (2000, 30))
+    effects = x * rng.normal(size=30) * np.linspace(0, 1, 30)
+    y = effects.sum(axis=1)
+    of_numbers = kind in (amf.AMFRegressor, amf.AdaptiveAMFRegressor)
+    found = check_sum(kind(5, seed=1).partial_fit(x, y if of_numbers else y > 0), x[-300:])
+    moved = found.features if of_numbers else found.features[:, :, 1]
+    largest = np.abs(effects[-300:]).argmax(axis=1)
+    assert (np.abs(moved).argmax(axis=1) == largest).mean() > 0.8
+    assert np.abs(found.unexplained).mean() < 0.2 * np.abs(found.features.sum(axis=1)).mean()
+
+
+def test_where_a_rule_moves_to_another_feature_what_is_told_moves_along():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2300, 5))
+    forest = amf.AdaptiveAMFClassifier(seed=1).partial_fit(x[:1500], x[:1500, 0] > 0)
+    moved = [np.abs(check_sum(forest, x[-200:]).features[:, :, 1]).mean(axis=0)]
+    forest.partial_fit(x[1500:2100], x[1500:2100, 3] > 0)
+    moved.append(np.abs(check_sum(forest, x[-200:]).features[:, :, 1]).mean(axis=0))
+    assert [int(each.argmax()) for each in moved] == [0, 3]
+
+
+def test_a_class_that_never_came_and_one_that_is_impossible_leave_numbers_finite():
+    x = np.random.default_rng(0).normal(size=(300, 3))
+    forest = amf.AMFClassifier(3, seed=1, classes=["a", "b", "never"], prior="dirichlet")
+    found = check_sum(forest.partial_fit(x, np.where(x[:, 0] > 0, "a", "b")), x * 1e6)
+    assert np.isfinite(found.features).all()
+    assert np.isfinite(found.unexplained).all()
 
 
 # It changes nothing, and nothing changes it.

@@ -15,7 +15,7 @@ from trees import nodes_of, trees_of
 
 import amf
 from amf import registry
-from amf.calibration.number_calibration import calibrate
+from amf.calibration.number_calibration import CALIBRATION
 from amf.kernels.composition import tree_kernels
 from amf.memory.arena import CHILD, TIME
 from amf.params import AMFRegressorParams
@@ -42,7 +42,7 @@ class MondrianRegressor(amf.AMFRegressor):
 
     Parameters = MondrianParams
     family = "mondrian-regressor"
-    _kernels = tree_kernels(NUMBER_MEANS, calibrate, aggregates=False)
+    _kernels = tree_kernels(NUMBER_MEANS, CALIBRATION, aggregates=False)
 
     @property
     def _lifetime(self) -> float:

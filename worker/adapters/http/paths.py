@@ -53,8 +53,7 @@ a feature count as one.
   mean; a feature that was of no use of late has half of that over the number of features at least. It is no cause and
   no effect: features that say the same share what they say, and one that helps only beside another may have little.
 - `attributions`, where `output.explain` is on: `moved` is how far the feature moved one of the last thousands of
-  forecasts, up or down, in the mean: in probability of the class that was named, or in the label's unit. That is of the
-  mean over the trees; what linear models on top of them say of the features is not in it (`unexplained` in the output).
+  forecasts, up or down, in the mean: in probability of the class that was named, or in the label's unit.
 
 `adaptation` also has the number of trees that forecasts are made of (`forecasting`), of those that were replaced by
 better ones so far (`swaps`), and the first {MOST_TREES} `trees`: the `role` of each (`active`; `standing-by`: of the
