@@ -265,14 +265,14 @@ def test_what_cannot_be_cut_has_no_weight():
 
 def test_attributions_and_usage_are_those_of_the_trees_that_forecast():
     x, y = changing(1000)
-    forest = amf.AdaptiveAMFClassifier(10, seed=1, background=0.4, review_every=16)
+    forest = amf.AdaptiveAMFClassifier(10, seed=1, background=0.4, review_every=16, calibration=False)
     for start in range(0, 1000, 16):
         forest.partial_fit(x[start : start + 16], y[start : start + 16])
         if forest.n_samples > 600 and forest.adaptation.n_forecasting < 10:
             break
     assert forest.adaptation.n_forecasting < 10
     said = forest.attribute(x[:40])
-    np.testing.assert_allclose(said.forecasts, forest.predict_proba(x[:40], calibrated=False), rtol=1e-12)
+    np.testing.assert_array_equal(said.forecasts, forest.predict_proba(x[:40]))
     np.testing.assert_allclose(said.prior + said.features.sum(axis=1), said.forecasts, rtol=1e-9)
     alone = [forest._survey(np.arange(10) == tree).usage for tree in np.flatnonzero(state(forest).roles != SILENT)]
     np.testing.assert_allclose(forest.feature_usage(), np.mean(alone, axis=0), rtol=1e-12)
