@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from tests.worker.support.bench import Bench
-from worker.base.errors import Abort, Transient
+from tests.worker.support.stores import DictStore
+from worker.base.errors import Abort, NoRoom, Transient
 from worker.checkpoint import Checkpoints, Manifest
 from worker.runtime.executor import LAST_ATTEMPTS
 from worker.task.processor import Processor
@@ -41,6 +42,34 @@ def test_a_checkpoint_moves_on_without_labels_too() -> None:
     worker.turns(2)
     assert (before.offset, bench.newest().offset) == (2, 4)
     assert bench.newest().models == before.models
+
+
+class SmallStore(DictStore):
+    """A disk for so many files."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+
+    def create(self, name: str, data: bytes) -> None:
+        if len(self.objects) >= self.most:
+            raise NoRoom(f"cannot write {name}: No space left on device")
+        super().create(name, data)
+
+
+@pytest.mark.parametrize("most", [11, 14])
+def test_a_store_that_is_full_is_cleared_before_the_next_attempt(most: int) -> None:
+    """Else it would be full for ever: what nobody needs any more goes once a checkpoint is written."""
+    bench = Bench(interval_s=1.0)
+    bench.store = SmallStore(most)
+    worker = bench.worker().join().turns(2)
+    for number in range(20):
+        bench.feed("a", "b")
+        bench.clock.now_s += 10.0
+        worker.turns(3)
+        assert bench.newest().offset >= 2 * (number - 1)
+    assert worker.metrics.checkpoint_failures_total.series()[()] > 0
+    assert worker.stops() == {}
 
 
 def test_nothing_is_saved_while_a_commit_is_open() -> None:

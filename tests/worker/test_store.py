@@ -18,7 +18,7 @@ from obstore.store import LocalStore
 from tests.worker.support.stores import DictStore, S3Stub, s3_stub
 from tests.worker.support.versitygw import S3Server
 from worker.adapters.store import ObstoreStore, open_store
-from worker.base.errors import AlreadyExists, ConfigError, Denied, NotFound, Transient, WorkerError
+from worker.base.errors import AlreadyExists, ConfigError, Denied, NoRoom, NotFound, Transient, WorkerError
 from worker.base.ports import Deadline, ObjectStore
 
 
@@ -288,7 +288,8 @@ def test_a_failed_write_leaves_nothing_and_may_be_repeated(tmp_path: Path, monke
 @pytest.mark.parametrize(
     ("number", "kind"),
     [
-        *((getattr(errno, name), Transient) for name in ("ENOSPC", "EDQUOT", "EIO", "ESTALE", "ETIMEDOUT")),
+        *((getattr(errno, name), NoRoom) for name in ("ENOSPC", "EDQUOT")),
+        *((getattr(errno, name), Transient) for name in ("EIO", "ESTALE", "ETIMEDOUT")),
         *((getattr(errno, name), Transient) for name in ("EMFILE", "ENFILE", "EAGAIN")),
         *((getattr(errno, name), Denied) for name in ("EACCES", "EPERM", "EROFS", "ENAMETOOLONG")),
     ],
@@ -411,6 +412,13 @@ def test_an_overloaded_server_is_transient(s3: S3Stub, call: str, status: int) -
         CALLS[call](store)
     assert type(e.value) is Transient, "no refusal, with which a start would end"
     assert len(s3.scripted) > 2, "gave up when the time was over"
+
+
+def test_a_server_whose_disks_are_full_has_no_room(s3: S3Stub) -> None:
+    store = open_store("s3://bucket/folder", timeout_s=0.5)
+    s3.scripted = [507] * 12
+    with pytest.raises(NoRoom, match="the server answered 507"):
+        store.create("a", b"1")
 
 
 @pytest.mark.parametrize(("call", "status"), [*((call, 403) for call in CALLS), ("read", 400), ("read", 401)])

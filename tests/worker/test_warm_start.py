@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.worker.support.bench import Bench, add_partitions, of_input
 from tests.worker.support.fakes import config
 from tests.worker.support.keyed import KEYS, drained_bench, feed_keys, models_of
-from tests.worker.support.stores import DictStore
+from tests.worker.support.stores import DictStore, PassingStore
 from tests.worker.support.tasks import restore
 from worker.adapters.store import open_store
 from worker.base.errors import ConfigError, WorkerError
@@ -160,6 +162,54 @@ def test_models_that_the_source_has_by_now_are_placed_anew(source: Bench) -> Non
     after = [set(warm.models_of(number)[1]) for number in range(3)]
     added = {number: {"new"} if number == partition_of(b"new", 3) else set() for number in range(3)}
     assert [after[number] - before[number] for number in range(3)] == [*added.values()]
+
+
+class Going(PassingStore):
+    """The source's, whose workers go on at these moments: after a listing, or before a segment is read."""
+
+    def __init__(self, source: Bench, *moments: str) -> None:
+        super().__init__(source.store)
+        self._source = source
+        self._moments = list(moments)
+
+    def _call(self, method: Callable[..., Any], name: str, *arguments: Any) -> Any:
+        if method.__name__ == "list":
+            listed = method(name, *arguments)
+            self._reach("list")
+            return listed
+        if name.endswith("segment"):
+            self._reach("segment")
+        return method(name, *arguments)
+
+    def _reach(self, moment: str) -> None:
+        if moment not in self._moments:
+            return
+        self._moments.remove(moment)
+        before = set(self._source.store.objects)
+        feed_keys(self._source, "abc")
+        self._source.worker("goes on").join().turns(3).close()
+        newest = [self._source.newest(number) for number in range(2)]
+        needed = {name for each in newest for name in (*each.segments, each.models.base_name)}
+        self._source.store.delete(*(path for path in before if path.rpartition("/")[2] not in needed))
+
+
+@pytest.mark.parametrize("moments", [("list",), ("segment",), ("list", "segment")], ids="-".join)
+def test_beside_workers_that_go_on_the_newest_models_are_taken(
+    source: Bench, bench: Bench, moments: tuple[str, ...]
+) -> None:
+    """What was listed may be garbage before it is read."""
+    bench.setting = replace(bench.setting, warm_start=WarmStart(Going(source, *moments), 3))
+    worker = bench.worker().join().turns(1)
+    bench.clock.now_s += 60.0
+    worker.turns(3).close()
+    assert worker.stops() == {}
+    assert models_of(bench, "main") == models_of(source, "main")
+
+
+def test_a_segment_that_is_damaged_is_not_waited_for(source: Bench, bench: Bench) -> None:
+    source.damage("segment", newest=100)
+    stops = bench.worker().join().turns(3).stops()
+    assert stops.keys() == {"corrupt-checkpoint"}
 
 
 # evaluate --save

@@ -23,7 +23,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, JoinError, PreconditionError
 from obstore.store import MemoryStore, from_url
 
-from worker.base.errors import AlreadyExists, ConfigError, Denied, Fatal, NotFound, Transient
+from worker.base.errors import AlreadyExists, ConfigError, Denied, Fatal, NoRoom, NotFound, Transient
 from worker.base.ports import ObjectStore
 
 if TYPE_CHECKING:
@@ -224,9 +224,8 @@ def _sync_folder(folder: Path) -> None:
 
 
 _ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+_FULL = {errno.ENOSPC, errno.EDQUOT}
 _MAY_PASS = {
-    errno.ENOSPC,
-    errno.EDQUOT,
     errno.EIO,
     errno.ESTALE,
     errno.ETIMEDOUT,
@@ -243,7 +242,7 @@ def _translated_os(verb: str, path: Path) -> Iterator[None]:
     except _ABSENT as error:
         raise NotFound(f"cannot {verb} {path}: {error.strerror}") from None
     except OSError as error:
-        kind = Transient if error.errno in _MAY_PASS else Denied
+        kind = NoRoom if error.errno in _FULL else Transient if error.errno in _MAY_PASS else Denied
         raise kind(f"cannot {verb} {path}: {error.strerror}") from error
 
 
@@ -308,7 +307,7 @@ class ObstoreStore:
         except FileNotFoundError as error:
             raise NotFound(f"cannot {verb} {self._url}/{name}: {_reason(error)}") from None
         except (BaseError, OSError, ValueError) as error:
-            kind = Transient if _may_pass(error) else Denied
+            kind = NoRoom if _is_full(error) else Transient if _may_pass(error) else Denied
             raise kind(f"cannot {verb} {self._url}/{name}: {_reason(error)}") from None
 
 
@@ -327,6 +326,12 @@ def _may_pass(error: Exception) -> bool:
         return False
     status = _STATUS.search(str(error))
     return status is None or int(status[1]) >= 500 or status[1] in ("408", "409", "429")
+
+
+def _is_full(error: Exception) -> bool:
+    """Whether a server that keeps a bucket on disks of its own has no room on them."""
+    status = _STATUS.search(str(error))
+    return status is not None and status[1] == "507"
 
 
 def _reason(error: Exception) -> str:

@@ -52,6 +52,10 @@ class Unanswered(Transient):
     """No answer, or a "not yet": a start waits for that without a limit, everything else until its deadline."""
 
 
+class NoRoom(Transient):
+    """A store is full: what nobody needs any more is cleared away before the next try."""
+
+
 class Denied(Transient):
     """A dependency refuses, for want of a right or an object's state: a start ends with it, a worker at work waits.
 

@@ -7,11 +7,14 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from worker.base.errors import Fatal
+from worker.base.errors import Fatal, Transient
 from worker.base.ports import ObjectStore
 from worker.checkpoint.gaps import before_gap, folder_in_force, folders_after_gaps
 from worker.checkpoint.manifest import Manifest, readable
-from worker.checkpoint.names import is_ours, of_kind
+from worker.checkpoint.names import is_ours, of_kind, offset_of
+
+_LOOKS = 5
+"""At checkpoints that workers go on to write, so that each look finds the newest one gone by now."""
 
 
 def history(store: ObjectStore, under: str = "", but: str | None = None) -> list[Manifest]:
@@ -19,6 +22,15 @@ def history(store: ObjectStore, under: str = "", but: str | None = None) -> list
 
     What is in the folder `but` is left out. Raises WorkerError unless there is just one, whole, with all partitions.
     """
+    for _ in range(_LOOKS):
+        found = _history(store, under, but)
+        if found is not None:
+            return found
+    raise Transient(f"checkpoints in {under or 'the store'} are replaced faster than they are read")
+
+
+def _history(store: ObjectStore, under: str, but: str | None) -> list[Manifest] | None:
+    """The same, by one look at the store; None where a newest checkpoint that was listed was gone when it was read."""
     histories: dict[tuple[str, str, str, str], list[Manifest]] = defaultdict(list)
     paths, left_out = set(store.list(under)), set[str]()
     for folder, after in folders_after_gaps(paths).items():
@@ -31,6 +43,8 @@ def history(store: ObjectStore, under: str = "", but: str | None = None) -> list
     for listing in describe(store, paths):
         if listing.folder in left_out or (but is not None and listing.folder.startswith(f"{but}/")):
             continue
+        if listing.is_outdated:
+            return None
         if listing.problems or listing.newest is None:
             problems = listing.problems or [f"{listing.folder} has no manifest"]
             raise Fatal(
@@ -70,6 +84,8 @@ class Listing(msgspec.Struct, frozen=True):
     newest: Manifest | None
     """The newest that can be read."""
     problems: list[str]
+    is_outdated: bool = False
+    """Whether a later one was there when files were listed, and was gone when it was to be read."""
 
 
 def describe(store: ObjectStore, paths: Iterable[str] | None = None) -> Iterator[Listing]:
@@ -88,4 +104,6 @@ def describe(store: ObjectStore, paths: Iterable[str] | None = None) -> Iterator
         newest = next(readable(store, folder, manifests, problems.append), None)
         if newest is not None:
             problems += [f"{folder}/{name} is missing" for name in sorted(newest.segments.keys() - set(names))]
-        yield Listing(folder, len(manifests), newest, problems)
+        # One that is damaged is a problem.
+        is_outdated = bool(manifests) and not problems and (newest is None or newest.offset < offset_of(manifests[0]))
+        yield Listing(folder, len(manifests), newest, problems, is_outdated)

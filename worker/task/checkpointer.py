@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from worker.base.errors import CorruptCheckpoint, PartitionStopped, StateLost, WorkerError
+from worker.base.errors import CorruptCheckpoint, NoRoom, PartitionStopped, StateLost, WorkerError
 from worker.base.log import Log
 from worker.base.metrics import Metrics
 from worker.base.ports import Clock, Deadline
@@ -197,7 +197,13 @@ class Checkpointer:
             if out_of_band:
                 revision = self._checkpoints.unused_revision(pointer.offset, revision)
             dirty = {key: copy.take for key, copy in sorted(copies.items())}
-            manifest = self._checkpoints.write(replace(about, revision=revision), dirty, removed, previous)
+            try:
+                manifest = self._checkpoints.write(replace(about, revision=revision), dirty, removed, previous)
+            except NoRoom:
+                # There may never be any, unless what nobody needs any more goes first.
+                if previous is not None:
+                    self._clean_up(previous, known)
+                raise
             self._metrics.checkpoint_duration_seconds.add(self._clock.monotonic() - started_s, 1)
             if previous is None or previous.offset != position or copies or removed:  # else it is that of the last one
                 self._compare(lambda: {position: self._checkpoints.diverged(position)})

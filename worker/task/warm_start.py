@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Self
 
-from worker.base.errors import Fatal
+from worker.base.errors import CorruptCheckpoint, Fatal, NotFound, Transient
 from worker.base.partitioner import partition_of
 from worker.base.ports import ObjectStore
-from worker.checkpoint import Checkpoints, History, Manifest, Source, history
+from worker.checkpoint import Checkpoints, History, Manifest, SavedModel, Source, history
 from worker.config import Config, history_of
 
 _NONE = -1
@@ -45,7 +46,8 @@ class WarmStart:
         manifests = self.manifests()
         sources: dict[str, Source] = {}
         for manifest, keys in self.keys_of(partition, manifests):
-            sources |= Checkpoints(self._store, manifest.location).sources(manifest, keys)
+            found = Checkpoints(self._store, manifest.location).sources(manifest, keys)
+            sources |= {key: partial(_still_there, source) for key, source in found.items()}
         return self._origin(manifests), sources
 
     def manifests(self) -> Sequence[Manifest]:
@@ -87,3 +89,18 @@ class WarmStart:
     def _origin(manifests: Sequence[Manifest]) -> str:
         places = ", ".join(f"{each.location.prefix} at offset {each.offset} ({each.state_hash})" for each in manifests)
         return f"warm start from {places}"
+
+
+def _still_there(source: Source) -> SavedModel:
+    """The model of a source. Raises Transient where its segment is gone, and CorruptCheckpoint where it is damaged.
+
+    Workers that go on with the models collect what no checkpoint of theirs needs any more. Where the newest one needs
+    it, the next look at the store finds it missing.
+    """
+    try:
+        return source()
+    except CorruptCheckpoint as error:
+        if isinstance(error.__cause__, NotFound):
+            hint = "Workers have gone on from there since it was listed: their newest models are taken"
+            raise Transient(f"checkpoint.warm_start: {error}", hint) from error
+        raise
