@@ -41,6 +41,8 @@ _VERSIONS = numba.__version__, sys.implementation.cache_tag, getattr(sys, "abifl
 _SETTINGS = "OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO"
 """Names in the environment, after NUMBA_, that machine code follows as well: of a kernel compiled without optimisation
 no other process is to make use."""
+UNKNOWN = "?"
+"""Last of the name of a kernel that is not to be kept, since not all that decides on it is known (decorators.py)."""
 _STAMP = 32
 
 
@@ -112,7 +114,7 @@ class KernelCache(_Cache):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._name = f"{function.__module__}.{function.__qualname__}"
-        self._enabled = True
+        self._enabled = self._is_known = not self._name.endswith(UNKNOWN)
 
     @property
     def cache_path(self) -> str:
@@ -120,7 +122,7 @@ class KernelCache(_Cache):
         return str(next(folders()))
 
     def enable(self) -> None:
-        self._enabled = True
+        self._enabled = self._is_known
 
     def disable(self) -> None:
         self._enabled = False

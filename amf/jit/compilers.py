@@ -25,10 +25,10 @@ from numba.core.compiler_machinery import register_pass
 from numba.core.typed_passes import NativeLowering
 
 _njit: Any = njit
-_lock: Any = global_compiler_lock
+lock: Any = global_compiler_lock
 if hasattr(os, "register_at_fork"):
     # A child has no thread that would go on with a kernel that is being compiled, and without this would wait for it.
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+    os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
 _Library: Any = JITCodeLibrary
 _Pass: Any = NativeLowering
 compiler: Any = _compiler

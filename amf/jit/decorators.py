@@ -7,13 +7,15 @@ a cut decided by it would differ between machines.
 from __future__ import annotations
 
 import hashlib
+import inspect
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numba import njit as _njit
 
-from amf.jit.cache import KernelCache
+from amf.jit.cache import UNKNOWN, KernelCache
 from amf.jit.compilers import KernelCompiler, PartCompiler
 
 njit: Any = _njit  # its annotations do not name all of its options
@@ -31,19 +33,35 @@ _COMMON: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 def _named(part: Callable[..., Any]) -> Callable[..., Any]:
     """Name a kernel or a part after all that decides on its code, where its text alone does not: what it closes over.
 
-    Kernels are kept on disk by their names. And numba tells parts of one name apart by the order in which a process
-    compiles them, but kernels that come from disk were compiled by several processes: two parts with one name, types
-    and place in that order are one to the linker, which takes the code of the first for both.
+    Kernels are kept on disk by their names, and what is kept follows the text of this package alone (cache.py). And
+    numba tells parts of one name apart by the order in which a process compiles them, but kernels that come from disk
+    were compiled by several processes: two parts with one name, types and place in that order are one to the linker,
+    which takes the code of the first for both.
     """
-    if part.__closure__:
-        decides = "".join(f"{_identity(cell.cell_contents)}\0" for cell in part.__closure__)
-        part.__qualname__ += f".{hashlib.sha256(decides.encode()).hexdigest()[:16]}"
+    decides = "".join(f"{_identity(cell.cell_contents)}\0" for cell in part.__closure__ or ()) + _text_of(part)
+    if decides:
+        name = f".{hashlib.sha256(decides.encode()).hexdigest()[:16]}" + UNKNOWN * (UNKNOWN in decides)
+        part.__qualname__ = part.__qualname__.removesuffix(name) + name  # it may be a part, and a kernel as well
     return part
 
 
 def _identity(value: Any) -> str:
     function = getattr(value, "py_func", value)
-    return f"{function.__module__}.{function.__qualname__}" if callable(function) else repr(value)
+    return f"{function.__module__}.{function.__qualname__}{_text_of(function)}" if callable(function) else repr(value)
+
+
+def _text_of(function: Callable[..., Any]) -> str:
+    """Digest of the module of a part that is not of this package, with all that stands beside it there.
+
+    A module without a text, as that of a prompt, may be another one in the next process.
+    """
+    if function.__module__.partition(".")[0] == "amf":
+        return ""
+    try:
+        text = inspect.getsource(sys.modules[function.__module__])
+    except (KeyError, OSError, TypeError):
+        return UNKNOWN
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def kernel(function: Callable[..., Any]) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 from numba import typeof, types
 from numba.core import cgutils
 
+from amf.jit.compilers import lock
 from amf.jit.vectors import intrinsic, plain_form_of
 
 _interpreted: dict[int, Any] = {}
@@ -24,7 +25,8 @@ def address_of_kernel(kernel: Any, *examples: Any) -> int:
     signature = tuple(map(typeof, examples))
     kernel.compile(signature)
     compiled = kernel.overloads[signature]
-    address: int = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
+    with lock:  # so that no process is forked meanwhile (compilers.py), whose copy of LLVM's own lock would stay taken
+        address: int = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
     return address
 
 

@@ -54,8 +54,42 @@ sys.exit(128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS
 """
 
 
+WHILE_A_THREAD_LINKS = """
+import os, signal, sys, threading, time
+import numpy as np
+from numba.core.codegen import JITCodeLibrary
+from amf.jit.decorators import kernel
+from amf.jit.linking import address_of_kernel
+
+ask = JITCodeLibrary.get_pointer_to_function
+linking, steps = threading.Event(), []
+
+def ask_slowly(self, name):
+    if threading.current_thread() is not threading.main_thread():
+        linking.set()
+        time.sleep(1.0)
+        steps.append("linked")
+    return ask(self, name)
+
+JITCodeLibrary.get_pointer_to_function = ask_slowly
+doubled = kernel(lambda x: None)
+doubled.compile("(f8[::1],)")
+thread = threading.Thread(target=address_of_kernel, args=(doubled, np.ones(1)))
+thread.start()
+linking.wait()
+child = os.fork()
+if child == 0:
+    os._exit(0 if steps else 3)
+_, status = os.waitpid(child, 0)
+thread.join()
+sys.exit(os.WEXITSTATUS(status))
+"""
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot be forked here")
-@pytest.mark.parametrize("script", [SCRIPT, WHILE_A_THREAD_COMPILES], ids=["threads", "compiler"])
+@pytest.mark.parametrize(
+    "script", [SCRIPT, WHILE_A_THREAD_COMPILES, WHILE_A_THREAD_LINKS], ids=["threads", "compiler", "linker"]
+)
 def test_a_forked_process_learns(script):
     done = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", script],

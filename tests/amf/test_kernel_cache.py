@@ -185,9 +185,16 @@ def test_after_compile_kernels_nothing_is_compiled_for_other_parameters_or_array
     assert int(loaded) + int(compiled) == sum(map(int, before)), "kernels were compiled in mid-stream"
 
 
+def run_module(folder: Path, text: str, script: str) -> list[str]:
+    """What a new process prints that has this module of somebody else's, `systems`, and keeps kernels beside it."""
+    (folder / "systems.py").write_text(textwrap.dedent(text))
+    environment = {"NUMBA_CACHE_DIR": str(folder / "kernels"), "PYTHONDONTWRITEBYTECODE": "1"}
+    return run(f"sys.path.insert(0, {str(folder)!r})\nfrom systems import *\n{script}", env=environment)
+
+
 def test_kernels_that_two_processes_compiled_keep_their_parts_apart(tmp_path):
     """Parts of one name, of the same types, and of the same place in the order in which a process compiles them."""
-    script = """
+    text = """
     from amf.jit.decorators import called, kernel
     from amf.jit.elementary import exp, log
 
@@ -205,12 +212,45 @@ def test_kernels_that_two_processes_compiled_keep_their_parts_apart(tmp_path):
         return kernel(run)
 
     one, two = system("one", 1.0), system("two", 2.0)
-    print(WANTED)
     """.replace("STEPS", "; ".join(["x += step * exp(-x) + log(x + 2.0)"] * 20))  # too long to be inlined
-    environment = {"NUMBA_CACHE_DIR": str(tmp_path)}
-    alone = [run(script.replace("WANTED", f"{name}(1.0)"), env=environment)[0] for name in ("one", "two")]
+    alone = [run_module(tmp_path, text, f"print({name}(1.0))")[0] for name in ("one", "two")]
     assert alone[0] != alone[1]
-    assert run(script.replace("WANTED", "one(1.0), two(1.0)"), env=environment) == alone
+    assert run_module(tmp_path, text, "print(one(1.0), two(1.0), one.stats.cache_misses)") == [*alone, "Counter()"]
+
+
+OF_ANOTHER = """
+from amf.jit.decorators import inlined, kernel
+
+STEP = 1.0
+
+@inlined
+def part(x):
+    return x + STEP
+
+def make(part):
+    def run(x):
+        return 10.0 * part(x)
+    return kernel(run)
+
+one = make(part)
+"""
+
+
+@pytest.mark.parametrize("edit", [("+ STEP", "- STEP"), ("STEP = 1.0", "STEP = 3.0"), ("10.0 *", "20.0 *")], ids=str)
+def test_an_edit_of_a_module_that_brings_parts_of_its_own_is_seen(tmp_path, edit):
+    script = "print(one(5.0), sum(one.stats.cache_hits.values()))"
+    before = run_module(tmp_path, OF_ANOTHER, script)
+    assert [before, run_module(tmp_path, OF_ANOTHER, script)] == [["60.0", "0"], ["60.0", "1"]]
+    value, hits = run_module(tmp_path, OF_ANOTHER.replace(*edit), script)
+    assert float(value) not in (60.0, 0.0)
+    assert hits == "0"
+
+
+def test_kernels_of_parts_that_have_no_text_are_not_kept(tmp_path):
+    folder = tmp_path / "kernels"
+    script = f"{OF_ANOTHER}\nprint(one(5.0))"
+    assert run(script, env={"NUMBA_CACHE_DIR": str(folder)}) == ["60.0"]
+    assert not folder.exists()
 
 
 @pytest.fixture

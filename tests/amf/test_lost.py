@@ -306,3 +306,22 @@ print("alive")
 def test_an_interrupt_during_a_call_in_threads_harms_nobody():
     done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["alive"], (done.returncode, done.stderr[-2000:])
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+def test_an_interrupt_while_kernels_are_compiled_leaves_the_forest_as_it_was(loaded, monkeypatch):
+    x, y = np.random.default_rng(0).random((20, 3)), ["a", "b"] * 10
+    forest = amf.AMFClassifier(3, seed=1)
+    if loaded:
+        forest = amf.loads(forest.partial_fit(x, y).dumps())
+    before = forest.dumps()
+
+    def link(labels):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(amf.AMFClassifier, "_kernels", amf.AMFClassifier._kernels._replace(link=link))
+        with pytest.raises(KeyboardInterrupt):
+            forest.partial_fit(x, y)
+    assert forest.dumps() == before
+    assert forest.partial_fit(x, y).dumps() == amf.loads(before).partial_fit(x, y).dumps()
