@@ -312,6 +312,7 @@ def test_a_store_that_does_not_answer_at_a_gap_is_waited_for(point: str) -> None
             bench.clock.now_s += RETRY_S
             worker.turn()
         assert bench.published()[-1] == bench.published()[5]
+        assert worker.held()[2] == 1, "models that were read in vain are still there"
         worker.kill()
         bench.broker.committed[0] = 5
 
