@@ -45,6 +45,7 @@ from amf.calibration.experts import (
     FIRST_WEIGHTS,
     N_EXPERTS,
     N_MEANS,
+    PRIOR_SHARE,
     ask_experts,
     judge_experts,
     means_over_trees,
@@ -224,10 +225,12 @@ def explain(x, forecasts, state, prior, features):
         means_over_trees(forecasts, i, room.means)
         _forecast(state, room, models)
         stack(x, i, state, _UNSTACKED, models)
+        for k in range(n_classes):  # as experts take it, which never is 0
+            room.means[0, k] += PRIOR_SHARE * (prior[i, k] - room.means[0, k])
         to_scores(features[i], room.means[0], prior[i], scores)
         for j in range(n_features):
             for k in range(n_classes):
-                features[i, j, k] = sharpness * scores[j, k]
+                features[i, j, k] = sharpness * (1.0 - PRIOR_SHARE) * scores[j, k]
         to_moves(features[i], models.said[0], prior[i], room.biased)
         explain_stack(state, _UNSTACKED, models, prior[i], scores, features[i])
 

@@ -35,7 +35,7 @@ _SHARE = 5e-4
 """What each label moves of the weights to all experts."""
 _UNIFORM_SHARE = 1e-2
 """Of the uniform distribution in a tree's forecast, before a mean of small exponent: no tree may exclude a class."""
-_PRIOR_SHARE = 1e-3
+PRIOR_SHARE = 1e-3
 """Of the prior in a mean over trees: one unexpected label must not cost the forest all of its weight."""
 _FIRST_OF_PRIOR = 0.2
 """Weight of the prior among the experts before there is a label."""
@@ -100,7 +100,7 @@ def ask_experts(means, prior, experts, totals):
 @inlined
 def _step(mean, prior):
     """Fourth root of how many times more likely than by the prior a class is by a mean over trees."""
-    return math.sqrt(math.sqrt((mean + _PRIOR_SHARE * (prior - mean)) / prior))
+    return math.sqrt(math.sqrt((mean + PRIOR_SHARE * (prior - mean)) / prior))
 
 
 @inlined

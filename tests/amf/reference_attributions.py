@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from reference_calibration import ReferenceCalibration, SolvedStack
+from reference_calibration import PRIOR_SHARE, ReferenceCalibration, SolvedStack
 from reference_number_calibration import Ridge, Stack, Surface
 from reference_regression import RegressionForest
 from reference_stacking import LinearModel
@@ -47,7 +47,8 @@ def moves_of_classes(
     """(d, K). said: (n_trees, K). moved: (d, K), of the mean over trees."""
     counted, below = calibration.counted(), calibration.without_linear(calibration.mean_of(calibration.experts(said)))
     sharpness = sum(weight * expert.sharpness for expert, weight in calibration.weights.items())
-    moved = moves_of(sharpness * scores_of(moved, said.mean(axis=0), prior), below, prior)
+    mean = (1 - PRIOR_SHARE) * said.mean(axis=0) + PRIOR_SHARE * prior
+    moved = moves_of(sharpness * scores_of((1 - PRIOR_SHARE) * moved, mean, prior), below, prior)
     for stack in calibration.stacks:
         scores = effects(stack.linear, x)
         if not isinstance(stack, SolvedStack):
