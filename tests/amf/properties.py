@@ -71,7 +71,21 @@ def answers_are_proper(forest: Any, probes: NDArray[Any], floor: float) -> None:
     else:
         known = np.full(len(probes), len(forest.class_labels))
         proper_probabilities(forest.predict_proba(probes), known, floor)
+    attributions_are_proper(forest, probes)
     assert forest.dumps() == before, "a question changed the forest"
+
+
+def attributions_are_proper(forest: Any, probes: NDArray[Any]) -> None:
+    """Finite numbers that add up to the forecasts."""
+    found = forest.attribute(probes)
+    for name, values in zip(found._fields, found, strict=True):
+        assert np.all(np.isfinite(values)), f"{np.sum(~np.isfinite(values))} of {values.size} {name} are not finite"
+    parts = np.concatenate([found.prior[:, None], found.features, found.unexplained[:, None]], axis=1)
+    off, largest = np.abs(parts.sum(axis=1) - found.forecasts), np.abs(parts).sum(axis=1)
+    assert np.all(off <= 1e-9 * largest), f"attributions are {off.max()} off"
+    if forest.class_labels is not None:
+        over_classes = np.abs(found.features.sum(axis=2)) - 1e-9 * np.abs(found.features).sum(axis=2) - 1e-13
+        assert np.all(over_classes <= 0.0), f"what a feature moves adds up to {over_classes.max()}, not 0"
 
 
 def known_before(forest: Any, hostile: Case) -> NDArray[np.int64]:
