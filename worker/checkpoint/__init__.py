@@ -15,7 +15,7 @@ Where the input itself has lost records, gaps.py says where the history goes on.
 from worker.checkpoint.catalogue import Catalogue, ModelEntry, state_hash
 from worker.checkpoint.checkpoints import Checkpoints
 from worker.checkpoint.listing import Listing, describe, history
-from worker.checkpoint.manifest import FORMAT, About, Manifest, Reader, differing
+from worker.checkpoint.manifest import About, Manifest, Reader
 from worker.checkpoint.names import History, Location
 from worker.checkpoint.pointer import Pointer
 from worker.checkpoint.policy import MOST_WRITES, Policy
@@ -23,7 +23,6 @@ from worker.checkpoint.retention import KEPT_MS
 from worker.checkpoint.segments import SavedModel, Source
 
 __all__ = [
-    "FORMAT",
     "KEPT_MS",
     "MOST_WRITES",
     "About",
@@ -40,7 +39,6 @@ __all__ = [
     "SavedModel",
     "Source",
     "describe",
-    "differing",
     "history",
     "state_hash",
 ]

@@ -20,19 +20,7 @@ from worker.base.errors import ConfigError
 from worker.config.model import ModelParams, Override
 from worker.config.nodes import TOO_DEEP, compose, syntax_problem
 from worker.config.reader import Entry, Reader
-from worker.config.schema import (
-    REGISTRY_CODECS,
-    Checkpoint,
-    Codec,
-    Config,
-    DeadLetter,
-    Input,
-    Metrics,
-    Models,
-    Output,
-    Transaction,
-)
-from worker.config.services import Logging, SchemaRegistry
+from worker.config.schema import REGISTRY_CODECS, Codec, Config, Models
 from worker.config.settings import with_settings
 from worker.config.text import FLOAT, LONGEST
 from worker.config.values import Address
@@ -41,19 +29,11 @@ from worker.config.views import history_of, intake_of, plain
 __all__ = [
     "REGISTRY_CODECS",
     "Address",
-    "Checkpoint",
     "Codec",
     "Config",
-    "DeadLetter",
-    "Input",
-    "Logging",
-    "Metrics",
     "ModelParams",
     "Models",
-    "Output",
     "Override",
-    "SchemaRegistry",
-    "Transaction",
     "effective",
     "history_of",
     "intake_of",

@@ -159,14 +159,16 @@ class Stage:
     def tidy_checkpoints(self) -> None:
         """Remove the checkpoints that the worker itself would remove a day later: what is left is for people to see."""
         for number in self._partitions:
-            location = Location(*history_of(self.config), self._topic_id, number)
-            Checkpoints(self._store, location).collect_garbage(time.time_ns() // 1_000_000 + KEPT_MS)
+            self._checkpoints_of(number).collect_garbage(time.time_ns() // 1_000_000 + KEPT_MS)
 
     def committed(self) -> dict[int, int]:
         """Partition -> offset that the group has committed."""
         with closing(KafkaInput(self.config)) as group:
             found = group.committed(self._partitions)
             return {number: 0 if each is None else each.offset for number, each in found.items()}
+
+    def _checkpoints_of(self, number: int) -> Checkpoints:
+        return Checkpoints(self._store, Location(*history_of(self.config), self._topic_id, number))
 
     def _tick(self) -> None:
         if self._generator is not None and self._flowing_since_s:
@@ -195,7 +197,8 @@ class Stage:
     def _look(self) -> None:
         """What is looked at now and then: the metrics, the checkpoints, the course of the log-loss."""
         self.samples = watch.scrape(self.metrics_port) if self.worker else {}
-        self.checkpoints = watch.checkpoint_offsets(self._store)
+        offsets = {number: self._checkpoints_of(number).offsets() for number in self._partitions}
+        self.checkpoints = {number: each[-1] for number, each in offsets.items() if each}
         self.ledger.sample_curves()
 
     def _view(self) -> View:

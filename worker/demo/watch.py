@@ -1,16 +1,13 @@
-"""The worker as others see it: its metrics over HTTP, and its checkpoints in the store."""
+"""The worker as others see it: its metrics over HTTP."""
 
 from __future__ import annotations
 
-import re
 import urllib.request
 from http.client import HTTPException
 
 from worker.adapters.http import parse
-from worker.base.ports import ObjectStore
 
 SCRAPE_S = 0.5
-_MANIFEST = re.compile(r".*/(\d+)/(\d{20})-[0-9a-f]{64}\.manifest")
 
 _WORDS = {"stopped": "stopped", "replay": "replaying", "live": "live"}
 """State of a partition -> what it makes of the worker; the first one that occurs counts."""
@@ -53,14 +50,3 @@ def oldest_checkpoint_s(samples: Samples, wall_s: float) -> float | None:
     written = samples.get("amf_checkpoint_last_timestamp_seconds", {})
     ages = [wall_s - at for partition, at in written.items() if sizes.get(partition)]
     return max(ages, default=None)
-
-
-def checkpoint_offsets(store: ObjectStore) -> dict[int, int]:
-    """Partition -> offset of its newest checkpoint."""
-    offsets: dict[int, int] = {}
-    for name in store.list(""):
-        found = _MANIFEST.fullmatch(name)
-        if found is not None:
-            partition, offset = map(int, found.groups())
-            offsets[partition] = max(offset, offsets.get(partition, 0))
-    return offsets

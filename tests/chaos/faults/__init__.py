@@ -4,6 +4,6 @@ A fault draws from `arena.rng` alone, so the seed decides what is done; when it 
 """
 
 from tests.chaos.faults import broker, network, points, store, workers
-from tests.chaos.faults.registry import FAULTS, Fault, Missed
+from tests.chaos.faults.registry import FAULTS, Missed
 
-__all__ = ["FAULTS", "Fault", "Missed", "broker", "network", "points", "store", "workers"]
+__all__ = ["FAULTS", "Missed", "broker", "network", "points", "store", "workers"]
