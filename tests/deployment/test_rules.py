@@ -13,7 +13,8 @@ from tests.deployment.rules import FOLDER, RULES, promtool
 from worker.base.metrics import Metrics
 
 ALERTS = {rule["alert"]: rule for rule in RULES if "alert" in rule}
-CASES: list[dict[str, Any]] = yaml.safe_load((FOLDER / "amf-rules-test.yaml").read_text())["tests"]
+FILES = ["amf-rules-test.yaml", "amf-rules-days-test.yaml"]
+CASES: list[dict[str, Any]] = [case for name in FILES for case in yaml.safe_load((FOLDER / name).read_text())["tests"]]
 
 
 @pytest.mark.full
@@ -23,8 +24,9 @@ def test_promtool_takes_the_rules_and_the_configuration() -> None:
 
 
 @pytest.mark.full
-def test_each_alert_fires_when_it_should_and_only_then() -> None:
-    assert "SUCCESS" in promtool("test", "rules", "amf-rules-test.yaml")
+@pytest.mark.parametrize("name", FILES)
+def test_each_alert_fires_when_it_should_and_only_then(name: str) -> None:
+    assert "SUCCESS" in promtool("test", "rules", name)
 
 
 @pytest.mark.parametrize("alert", ALERTS)
