@@ -113,7 +113,7 @@ def test_of_two_with_one_identity_one_gives_way_and_the_other_goes_on(
 def test_a_client_that_is_no_member_for_too_long_gives_way_to_a_new_one(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("worker.adapters.kafka.consumer.OUTSIDE_S", 0.5 - MAX_POLL_S)
+    monkeypatch.setattr("worker.adapters.kafka.consumer.OUTSIDE_S", 3.0 - MAX_POLL_S)
     monkeypatch.setattr("worker.adapters.kafka.consumer.LOOK_EVERY_S", 0.1)
     member = Member(cluster, "w0")
     poll_until(lambda: len(member.owned) == cluster.setup.partitions, member)
