@@ -187,11 +187,11 @@ class Forest(ForestState[Params]):
         as two forecasts.
         """
         x = self._question(X)
-        n, d = x.shape
-        found = Attributions(*(np.zeros((n, *shape, self._n_said)) for shape in ((), (), (d,), ())))
+        (n, d), n_said = x.shape, self._n_said
+        found = Attributions(*(np.zeros((n, *shape, n_said)) for shape in ((), (), (d,), ())))
         known = slice(self.n_features)  # before the first sample a row has no features that a tree could ask for
         said = self._pass(x[:, known], self._unlabelled(n), asked=True).outputs
-        found.forecasts[:] = said[:, : self._n_said]
+        found.forecasts[:] = said[:, :n_said]
         at_once = rows_at_once(self.params.n_estimators, self._n_outputs)
         for first in range(0, n, at_once):
             here = slice(first, first + at_once)

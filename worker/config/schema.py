@@ -125,7 +125,7 @@ class Output:
         metadata=key(
             kinds.integer(0, 100),
             "How many of the features that moved a forecast most are published with it. Each labelled event then takes "
-            "a call of its own: up to seven times the time.",
+            "a call of its own: up to ten times the time.",
             Decides.NOTHING,
         ),
     )
