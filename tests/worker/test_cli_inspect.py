@@ -93,7 +93,7 @@ def test_inspect_finds_nothing(main: Main, two_partitions: str, tmp_path: Path) 
     assert main("inspect", f"file://{tmp_path}/none") == (
         1,
         "",
-        "amf-worker: there are no checkpoints under this URL\n",
+        "amf-worker: there are no checkpoints under this URL, which is that of checkpoint.url or of a folder in it\n",
     )
     code, out, err = main("inspect", two_partitions, "--model", "c")
     assert (code, out, err) == (1, "", "amf-worker: no checkpoint under this URL has a model 'c'\n")

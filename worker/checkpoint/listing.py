@@ -11,7 +11,7 @@ from worker.base.errors import Fatal, Transient
 from worker.base.ports import ObjectStore
 from worker.checkpoint.gaps import before_gap, folder_in_force, folders_after_gaps
 from worker.checkpoint.manifest import Manifest, readable
-from worker.checkpoint.names import is_ours, of_kind, offset_of
+from worker.checkpoint.names import DEEPEST, is_ours, of_kind, offset_of
 
 
 def history(store: ObjectStore, under: str = "", but: str | None = None) -> list[Manifest]:
@@ -84,7 +84,8 @@ def describe(store: ObjectStore, paths: Iterable[str] | None = None) -> Iterator
     files: dict[str, list[str]] = defaultdict(list)
     for path in store.list("") if paths is None else paths:
         folder, _, name = path.rpartition("/")
-        if is_ours(name):
+        # What lies deeper is of a store whose URL is that of a folder in this one: other workers' own.
+        if is_ours(name) and folder.count("/") <= DEEPEST:
             files[folder].append(name)
     for folder, names in sorted(files.items()):
         listing = _listing(store, folder, names)
