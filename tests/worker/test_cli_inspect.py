@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ import pytest
 import amf
 from tests.worker.support.checkpoints import write
 from tests.worker.support.printed import Main, figures, table_rows
+from tests.worker.support.stores import DictStore, PassingStore
 from worker.adapters.store import open_store
 from worker.checkpoint import Checkpoints, Location, SavedModel
 
@@ -90,7 +93,7 @@ def test_inspect_finds_nothing(main: Main, two_partitions: str, tmp_path: Path) 
     assert main("inspect", f"file://{tmp_path}/none") == (
         1,
         "",
-        "amf-worker: there are no checkpoints under this URL\n",
+        "amf-worker: there are no checkpoints under this URL, which is that of checkpoint.url or of a folder in it\n",
     )
     code, out, err = main("inspect", two_partitions, "--model", "c")
     assert (code, out, err) == (1, "", "amf-worker: no checkpoint under this URL has a model 'c'\n")
@@ -176,3 +179,54 @@ def test_a_model_that_cannot_be_taken_out_leaves_no_file(main: Main, three_model
     assert code == 2
     assert "is in several folders: add one of them to the URL: amf/main/events-id/0, amf/other/events-id/0" in err
     assert not path.exists()
+
+
+class GoingOn(PassingStore):
+    """A store in which a worker writes its next checkpoint, and collects the one before, when a name of the kind that
+    is given is asked for, once."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(DictStore())
+        self._kind = kind
+        self._checkpoints = Checkpoints(self.inner, Location("amf", "main", "events", "id", 0))
+        self._go_on(1)
+
+    def _go_on(self, n: int) -> None:
+        before = self.inner.list("")
+        data = amf.AMFClassifier(3, seed=7).partial_fit([[0.0], [1.0]] * n, ["no", "yes"] * n).dumps()
+        saved = SavedModel("spec", data, {"samples": 2 * n, "last_ms": 0})
+        write(self._checkpoints, 2 * n, dirty={"a": lambda: saved})
+        self.inner.delete(*before)
+
+    def _call(self, method: Callable[..., Any], name: str, *arguments: Any) -> Any:
+        if name.endswith(self._kind):
+            self._kind = "never"
+            self._go_on(2)
+        return method(name, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("manifest", []),
+        ("manifest", ["--model", "a"]),
+        ("manifest", ["--idle", "1d"]),
+        ("manifest", ["--export", "a"]),
+        ("segment", ["--model", "a"]),
+        ("segment", ["--export", "a"]),
+    ],
+)
+def test_what_workers_collect_meanwhile_is_not_damaged(
+    main: Main, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, options: list[str]
+) -> None:
+    monkeypatch.setattr("worker.adapters.store.open_store", lambda _: GoingOn(kind))
+    path = [tmp_path / "a.amf"] if "--export" in options else []
+    code, out, err = main("inspect", "memory://any", *options, *path)
+    assert (code, "missing" in err, "cannot" in err) == (0, False, False)
+    if path:
+        assert amf.loads(path[0].read_bytes()).n_samples == 4
+    elif "--model" in options:
+        assert figures(out)["samples"] == "4"
+        assert figures(out)["offset"] == "4"
+    else:
+        assert "1 model" in err if options else table_rows(out)[0][1] == "4"

@@ -48,6 +48,18 @@ def test_describe_starts_at_any_folder(store: DictStore, checkpoints: Checkpoint
         assert (listing.newest, listing.problems) == (manifest, [])
 
 
+def test_a_store_in_a_folder_of_this_one_is_another_one(store: DictStore) -> None:
+    begun = msgspec.structs.replace(HERE, partition=0)
+    manifest = write(Checkpoints(store, begun), 1, {"a": b"1"}, partitions=1)
+    for name, data in [*store.objects.items()]:
+        store.objects[f"other/{name}"] = data
+    [listing] = describe(store)
+    assert (listing.newest, listing.problems) == (manifest, [])
+    assert history(store) == [manifest]
+    [listing] = describe(Below(store, "other"))
+    assert (listing.newest, listing.problems) == (manifest, [])
+
+
 def test_describe_tells_what_is_wrong(store: DictStore, checkpoints: Checkpoints) -> None:
     write(checkpoints, 1, {"a": b"1"})
     gone = files(store, "segment")[0]

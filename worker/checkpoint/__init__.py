@@ -14,7 +14,7 @@ Where the input itself has lost records, gaps.py says where the history goes on.
 
 from worker.checkpoint.catalogue import Catalogue, ModelEntry, state_hash
 from worker.checkpoint.checkpoints import Checkpoints
-from worker.checkpoint.listing import Listing, describe, history
+from worker.checkpoint.listing import Listing, describe, history, look_again
 from worker.checkpoint.manifest import About, Manifest, Reader
 from worker.checkpoint.names import History, Location
 from worker.checkpoint.pointer import Pointer
@@ -40,5 +40,6 @@ __all__ = [
     "Source",
     "describe",
     "history",
+    "look_again",
     "state_hash",
 ]

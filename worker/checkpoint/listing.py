@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -11,10 +11,7 @@ from worker.base.errors import Fatal, Transient
 from worker.base.ports import ObjectStore
 from worker.checkpoint.gaps import before_gap, folder_in_force, folders_after_gaps
 from worker.checkpoint.manifest import Manifest, readable
-from worker.checkpoint.names import is_ours, of_kind, offset_of
-
-_LOOKS = 5
-"""At checkpoints that workers go on to write, so that each look finds the newest one gone by now."""
+from worker.checkpoint.names import DEEPEST, is_ours, of_kind, offset_of
 
 
 def history(store: ObjectStore, under: str = "", but: str | None = None) -> list[Manifest]:
@@ -22,15 +19,6 @@ def history(store: ObjectStore, under: str = "", but: str | None = None) -> list
 
     What is in the folder `but` is left out. Raises WorkerError unless there is just one, whole, with all partitions.
     """
-    for _ in range(_LOOKS):
-        found = _history(store, under, but)
-        if found is not None:
-            return found
-    raise Transient(f"checkpoints in {under or 'the store'} are replaced faster than they are read")
-
-
-def _history(store: ObjectStore, under: str, but: str | None) -> list[Manifest] | None:
-    """The same, by one look at the store; None where a newest checkpoint that was listed was gone when it was read."""
     histories: dict[tuple[str, str, str, str], list[Manifest]] = defaultdict(list)
     paths, left_out = set(store.list(under)), set[str]()
     for folder, after in folders_after_gaps(paths).items():
@@ -44,7 +32,7 @@ def _history(store: ObjectStore, under: str, but: str | None) -> list[Manifest] 
         if listing.folder in left_out or (but is not None and listing.folder.startswith(f"{but}/")):
             continue
         if listing.is_outdated:
-            return None
+            raise Transient(f"checkpoints in {listing.folder} are replaced faster than they are read")
         if listing.problems or listing.newest is None:
             problems = listing.problems or [f"{listing.folder} has no manifest"]
             raise Fatal(
@@ -96,14 +84,27 @@ def describe(store: ObjectStore, paths: Iterable[str] | None = None) -> Iterator
     files: dict[str, list[str]] = defaultdict(list)
     for path in store.list("") if paths is None else paths:
         folder, _, name = path.rpartition("/")
-        if is_ours(name):
+        # What lies deeper is of a store whose URL is that of a folder in this one: other workers' own.
+        if is_ours(name) and folder.count("/") <= DEEPEST:
             files[folder].append(name)
     for folder, names in sorted(files.items()):
-        manifests = of_kind("manifest", sorted(names, reverse=True))
-        problems: list[str] = []
-        newest = next(readable(store, folder, manifests, problems.append), None)
-        if newest is not None:
-            problems += [f"{folder}/{name} is missing" for name in sorted(newest.segments.keys() - set(names))]
-        # One that is damaged is a problem.
-        is_outdated = bool(manifests) and not problems and (newest is None or newest.offset < offset_of(manifests[0]))
-        yield Listing(folder, len(manifests), newest, problems, is_outdated)
+        listing = _listing(store, folder, names)
+        # Workers that go on may have collected what was listed, and a listing of many pages is not of one moment.
+        yield look_again(store, folder) if listing.problems or listing.is_outdated else listing
+
+
+def look_again(store: ObjectStore, folder: str) -> Listing:
+    """What lies in a folder of checkpoints by now."""
+    paths = (path.rpartition("/") for path in store.list(folder))
+    return _listing(store, folder, [name for where, _, name in paths if where == folder and is_ours(name)])
+
+
+def _listing(store: ObjectStore, folder: str, names: Sequence[str]) -> Listing:
+    manifests = of_kind("manifest", sorted(names, reverse=True))
+    problems: list[str] = []
+    newest = next(readable(store, folder, manifests, problems.append), None)
+    if newest is not None:
+        problems += [f"{folder}/{name} is missing" for name in sorted(newest.segments.keys() - set(names))]
+    # One that is damaged is a problem.
+    is_outdated = bool(manifests) and not problems and (newest is None or newest.offset < offset_of(manifests[0]))
+    return Listing(folder, len(manifests), newest, problems, is_outdated)

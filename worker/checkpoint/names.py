@@ -15,6 +15,9 @@ from worker.base.errors import CorruptCheckpoint
 LONGEST = 255
 """Bytes of a name in a file system, as most have it."""
 
+DEEPEST = 3
+"""So many slashes are in the folder of a location, as seen from the URL of its store."""
+
 _FILE = re.compile(r"[0-9]{20}-[0-9a-f]{64}\.(manifest|segment)")
 
 Kind = Literal["manifest", "segment"]

@@ -283,7 +283,7 @@ def inspect(arguments: Namespace) -> int:
     from worker.cli import listing
 
     store, now_ms = open_store(arguments.url), time.time_ns() // 1_000_000
-    nothing = "there are no checkpoints under this URL"
+    nothing = "there are no checkpoints under this URL, which is that of checkpoint.url or of a folder in it"
     if arguments.idle is not None:
         from worker.cli.idle import show_idle
 

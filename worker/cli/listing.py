@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import amf
 from worker.base.errors import ConfigError, NotFound
 from worker.base.ports import ObjectStore
-from worker.checkpoint import Listing, Manifest, ModelEntry, describe
+from worker.checkpoint import Listing, Manifest, ModelEntry, describe, look_again
 from worker.cli.files import replacing, require_place
 from worker.cli.terminal import age, count, size, status, table
 
@@ -89,14 +89,14 @@ def export(store: ObjectStore, key: str, path: Path) -> tuple[int, list[str]]:
     require_place(path)
     found, problems = _having(store, key)
     if len(found) > 1:
-        folders = ", ".join(listing.folder for listing, _, _ in found)
+        folders = ", ".join(folder for folder, _ in found)
         raise ConfigError(f"model {key!r} is in several folders: add one of them to the URL: {folders}")
-    for listing, _, entry in found:
+    for folder, manifest in found:
         try:
-            data = _bytes_of(store, listing, entry)
+            _, data = _read(store, folder, manifest, key)
             forest = amf.loads(data)
         except (NotFound, amf.FormatError) as error:
-            return len(found), [*problems, f"{listing.folder}: model {key!r}: {error}"]
+            return len(found), [*problems, f"{folder}: model {key!r}: {error}"]
         with replacing(path, "wb") as file:
             file.write(data)
         print(f"{forest.family} of {count(forest.n_samples)} samples in {path}: amf.loads takes its bytes")
@@ -106,26 +106,28 @@ def export(store: ObjectStore, key: str, path: Path) -> tuple[int, list[str]]:
 def show_model(store: ObjectStore, key: str, now_ms: int) -> tuple[int, list[str]]:
     """Print one model as each partition has it; returns in how many it is, and what is damaged."""
     found, problems = _having(store, key)
-    for listing, manifest, entry in found:
-        rows = list(_model(manifest, entry, now_ms))
+    for folder, manifest in found:
+        parameters: list[tuple[str, str]] = []
         try:
-            rows += _parameters(store, listing, entry)
+            manifest, data = _read(store, folder, manifest, key)
+            parameters += _parameters(data)
         except (NotFound, amf.FormatError) as error:
-            problems.append(f"{listing.folder}: model {key!r}: {error}")
+            problems.append(f"{folder}: model {key!r}: {error}")
+        rows = [*_model(manifest, manifest.models[key], now_ms), *parameters]
         table(
             ("", ""), rows, title=f"model {key} in partition {manifest.location.partition}, {_title(manifest)}", left=2
         )
     return len(found), problems
 
 
-def _having(store: ObjectStore, key: str) -> tuple[list[tuple[Listing, Manifest, ModelEntry]], list[str]]:
-    """Where a model is, and what is damaged."""
+def _having(store: ObjectStore, key: str) -> tuple[list[tuple[str, Manifest]], list[str]]:
+    """The folders that have a model, with what has it there, and what is damaged."""
     found, problems = [], []
     with status("reading checkpoints"):
         for listing in describe(store):
             problems += listing.problems
             if listing.newest is not None and key in listing.newest.models:
-                found.append((listing, listing.newest, listing.newest.models[key]))
+                found.append((listing.folder, listing.newest))
     return found, problems
 
 
@@ -173,15 +175,28 @@ def _model(manifest: Manifest, entry: ModelEntry, now_ms: int) -> Iterator[tuple
     yield "sha256", entry.sha256
 
 
-def _bytes_of(store: ObjectStore, listing: Listing, entry: ModelEntry) -> bytes:
-    """A model, read by the folder that was listed: the URL may lie below the root of the store."""
-    path = f"{listing.folder}/{entry.segment}" if listing.folder else entry.segment
+def _read(store: ObjectStore, folder: str, manifest: Manifest, key: str) -> tuple[Manifest, bytes]:
+    """The bytes of a model, and what has them: where workers have gone on since and collected them, the newest by now.
+
+    Read by the folder that was listed: the URL may lie below the root of the store. Raises NotFound.
+    """
+    try:
+        return manifest, _bytes_of(store, folder, manifest.models[key])
+    except NotFound:
+        newest = look_again(store, folder).newest
+        if newest is None or key not in newest.models:
+            raise
+        return newest, _bytes_of(store, folder, newest.models[key])
+
+
+def _bytes_of(store: ObjectStore, folder: str, entry: ModelEntry) -> bytes:
+    path = f"{folder}/{entry.segment}" if folder else entry.segment
     return store.read_range(path, entry.start, entry.length)
 
 
-def _parameters(store: ObjectStore, listing: Listing, entry: ModelEntry) -> Iterator[tuple[str, str]]:
+def _parameters(data: bytes) -> Iterator[tuple[str, str]]:
     """What the forest itself says."""
-    forest = amf.loads(_bytes_of(store, listing, entry))
+    forest = amf.loads(data)
     found = forest.describe()
     yield "leaves", count(found.n_leaves)
     yield "mean depth", f"{found.mean_depth:.1f}"
