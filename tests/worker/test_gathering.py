@@ -121,6 +121,25 @@ def test_nobody_waits_for_the_end_of_a_long_interval_in_which_there_is_little_to
     assert Pace(0.5, FakeClock()).next_piece_s() == pytest.approx(0.5)
 
 
+def test_the_last_piece_ends_with_the_interval() -> None:
+    clock = FakeClock()
+    pace = Pace(1.0, clock)
+    pace.worth_s = 0.0
+    pace.next_piece_s()
+    clock.now_s += 0.85
+    pace.has_read(1, 0.0)
+    assert (pace.next_piece_s(), pace.is_due) == (pytest.approx(0.15), True)
+
+
+def test_so_many_records_end_a_calm_spell_and_no_more_are_read_in_it() -> None:
+    pace = Pace(1.0, FakeClock())
+    few = pace.calm_records
+    assert [pace.most_records(most) for most in (3, 1000)] == [3, few]
+    pace.next_piece_s()
+    pace.has_read(few, 0.0)
+    assert (pace.is_due, pace.most_records(1000), pace.next_piece_s()) == (False, 1000, pytest.approx(0.25))
+
+
 def test_a_burst_after_a_calm_spell_is_taken_piece_by_piece_at_once() -> None:
     """Else all of an interval's records are predicted at its end, and those of the next one come meanwhile: where that
     takes most of an interval there is never time for a second piece again."""

@@ -179,3 +179,13 @@ def test_what_the_second_piece_meets_changes_nothing(monkeypatch: pytest.MonkeyP
         worker.turn()
     monkeypatch.undo()
     assert bench.published() == bench.expected()
+
+
+def test_where_little_waits_in_one_partition_another_one_takes_more() -> None:
+    bench = Bench(partitions=2)
+    bench.config = with_transactions(bench.config, max_records=10)
+    worker = bench.worker().join().turns(1)
+    bench.feed("a", partition=0)
+    bench.feed(*"ab" * 4, "a", partition=1)
+    worker.turn()
+    assert (len(bench.published(0)), len(bench.published(1))) == (1, 9)

@@ -142,6 +142,14 @@ def test_a_worker_without_a_partition_to_work_on_ends() -> None:
     assert bench.broker.group.members == []
 
 
+def test_a_worker_that_ends_lets_go_of_its_producer_and_its_threads() -> None:
+    worker = Bench().worker().join()
+    waiting = [pool.submit(lambda: None) for pool in (worker.pool, worker.cleaners, worker.askers)]
+    worker.close()
+    assert worker.output.is_closed
+    assert [job.done() for job in waiting] == [True] * 3
+
+
 def bad_records(bench: Bench, number: int) -> None:
     bench.feed_bad(3, partition=number)
 

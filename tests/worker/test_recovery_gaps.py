@@ -118,12 +118,14 @@ def test_of_two_who_come_through_a_gap_the_one_that_commits_counts() -> None:
     assert (three.stops(), four.stops(), learned(bench)[5:]) == ({}, {}, [0, 1])
 
 
+@pytest.mark.parametrize("low", [7, 8])
 @pytest.mark.parametrize("stands", ["at an offset that somebody has set", "nowhere, its offsets are deleted"])
-def test_a_gap_that_nobody_has_committed_counts_for_less_than_what_was_saved_behind_it(stands: str) -> None:
+def test_a_gap_that_nobody_has_committed_counts_for_less_than_what_was_saved_behind_it(stands: str, low: int) -> None:
     """Who found it was put out of the group; what is said of the history without a gap is gone with the pointer."""
     bench = bench_with_gap()
+    bench.broker.logs[0].low = low
     begin_uncommitted(bench)
-    assert after_gap(bench, 7).offsets() == [7]
+    assert after_gap(bench, low).offsets() == [low]
     # Who had the records in memory goes on, and saves.
     bench.broker.logs[0].low = 0
     bench.config = of_input(bench.config, on_gap="fail")
@@ -131,7 +133,7 @@ def test_a_gap_that_nobody_has_committed_counts_for_less_than_what_was_saved_beh
     hidden = bench.store.objects.pop(gap)
     bench.worker("three").join().turns(2).close()
     bench.store.objects[gap] = hidden
-    bench.broker.logs[0].low = 7
+    bench.broker.logs[0].low = low
     bench.feed("a")
     if stands.startswith("at"):
         bench.broker.set_offsets({0: 8})
@@ -143,13 +145,42 @@ def test_a_gap_that_nobody_has_committed_counts_for_less_than_what_was_saved_beh
     assert set(lineages(bench)) == {"main"}
 
 
-def test_a_gap_that_nobody_has_committed_is_taken_where_nothing_is_to_be_had_from_behind_it() -> None:
+def test_a_gap_that_was_committed_counts_though_more_was_saved_without_it() -> None:
+    """The group was set back, and has gone on without the lost records."""
+    bench = bench_with_gap()
+    bench.broker.logs[0].low = 0
+    bench.worker("two").join().turns(2).close()
+    bench.broker.set_offsets({0: 5})
+    bench.broker.logs[0].low = 7
+    bench.config = of_input(bench.config, on_rewind="accept")
+    bench.worker("three").join().turns(2).kill()
+    assert (bench.newest().offset, after_gap(bench, 7).offsets(), bench.broker.committed[0]) == (8, [7], 8)
+    bench.feed("a")
+    bench.worker("four").join().turns(3)
+    assert (lineages(bench)[-1], learned(bench)[-2:]) == ("main~p0@7", [5, 6])
+
+
+@pytest.mark.parametrize("n_damaged", [0, 9])
+def test_a_gap_that_nobody_has_committed_is_taken_where_nothing_is_to_be_had_from_behind_it(n_damaged: int) -> None:
     bench = bench_with_gap()
     begin_uncommitted(bench)
-    bench.damage("manifest", newest=9)
+    bench.config = of_input(bench.config, on_gap="fail")
+    if n_damaged:
+        bench.damage("manifest", newest=n_damaged)
     bench.broker.set_offsets({0: 7})
     worker = bench.worker("three").join().turns(2)
     assert (worker.stops(), lineages(bench)[5:]) == ({}, ["main~p0@7"])
+
+
+def test_a_damaged_checkpoint_of_a_gap_that_nobody_has_committed_does_not_say_that_the_group_was_there() -> None:
+    bench = bench_with_gap()
+    begin_uncommitted(bench)
+    [name] = [f"{after_gap(bench, 7).location.prefix}/{each}" for each in after_gap(bench, 7)._manifests()]
+    bench.store.objects[name] = b"?"
+    bench.feed("a")
+    bench.broker.logs[0].low = 8
+    worker = bench.worker("three").join().turns(2)
+    assert (worker.stops(), lineages(bench)[5:]) == ({}, ["main~p0@8"])
 
 
 def test_who_comes_through_a_gap_in_the_same_way_makes_no_other_state() -> None:

@@ -68,6 +68,13 @@ def test_the_last_record_may_be_well_before_the_end() -> None:
     assert bench.published() == bench.expected()
 
 
+def test_what_lies_behind_the_end_is_read_no_further() -> None:
+    bench = until({0: 1}, partitions=1)
+    bench.feed("a", "b")
+    worker = bench.worker().join().turns(2)
+    assert worker.input.paused == {0}
+
+
 def test_records_that_are_still_to_come_are_waited_for() -> None:
     bench = until({0: 2}, partitions=1)
     bench.feed("a")

@@ -6,6 +6,7 @@ import errno
 import os
 import random
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -262,6 +263,26 @@ def test_a_disk_that_was_full_of_what_is_freed_has_room_again(tmp_path: Path, mo
     for place in places:
         place.free()
     assert (put(store, b"more").read(), store.used_bytes) == (b"more", 4)
+
+
+def test_what_a_broken_disk_does_not_take_back_is_free_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who forgets a model must not end for it, nor a checkpoint fail that has taken its bytes."""
+
+    class Broken:
+        def __getattr__(self, name: str) -> Callable[..., object]:
+            def fail(*_: object) -> object:
+                raise OSError(errno.EIO, "bad block")
+
+            return fail
+
+    store = Spill(str(tmp_path), 1000)
+    place = put(store, b"12345")
+    with monkeypatch.context() as patch:
+        patch.setattr(place.segment, "file", Broken())
+        place.free()
+    assert (store.used_bytes, put(store, b"again").read()) == (0, b"again")
 
 
 @pytest.mark.usefixtures("small")

@@ -14,6 +14,7 @@ import os
 import tempfile
 import threading
 import zlib
+from contextlib import suppress
 from typing import IO
 
 from worker.base.errors import ConfigError, StateLost
@@ -206,13 +207,16 @@ class Spill:
         if segment.places:
             return
         self.used_bytes -= segment.size
+        # What a broken disk does not take back nobody reads any more.
         if segment is self._active:
             # On a disk that is full it may be the only one that can give room back.
-            segment.file.truncate(0)
             segment.size = 0
+            with suppress(OSError):
+                segment.file.truncate(0)
         else:
             del self._segments[segment]
-            segment.file.close()
+            with suppress(OSError):
+                segment.file.close()
 
 
 def _as_far_as_it_goes(place: Place) -> bytes:

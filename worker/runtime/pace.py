@@ -38,7 +38,7 @@ class Pace:
         """How long to wait for records now; `is_due` says afterwards whether this piece is the last one."""
         now, piece_s = self._clock.monotonic(), max(self._interval_s / self.pieces, LEAST_PIECE_S)
         if self._is_calm:
-            piece_s = max(piece_s, min(self._interval_s, CALM_PIECE_S))
+            piece_s = max(piece_s, CALM_PIECE_S)
         until_s, ends_s = max(now, self._read_s + piece_s), self._began_s + self._interval_s
         self.is_due = until_s + piece_s / 2 > ends_s
         return max(0.0, (ends_s if self.is_due else until_s) - now)

@@ -248,7 +248,7 @@ class Checkpointer:
         """Raises PartitionStopped where checkpoints of one offset do not agree; the checkpoint is good all the same."""
         try:
             differing = {offset: keys for offset, keys in look().items() if keys}
-        except (WorkerError, OSError) as error:
+        except WorkerError as error:
             self._metrics.checkpoint_cleanup_failures_total.add(1)
             _log.warning(
                 "old-checkpoints-kept",
@@ -284,7 +284,7 @@ class Checkpointer:
         except (PartitionStopped, StateLost):
             self._writing = None
             raise
-        except (WorkerError, OSError) as error:
+        except WorkerError as error:
             self._failed(writing, error)
             return
         manifest, self._cleaning = written.manifest, written.cleaning

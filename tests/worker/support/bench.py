@@ -214,7 +214,8 @@ class Bound:
 
     def _open_output(self) -> FakeOutput:
         self.opened += 1
-        return FakeOutput(self.bench.broker, self._identity, self.faults)
+        self.output = FakeOutput(self.bench.broker, self._identity, self.faults)
+        return self.output
 
 
 def gathering(bench: Bench) -> Bound:
