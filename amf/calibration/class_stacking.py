@@ -34,6 +34,10 @@ _LEAST_PROBABILITY = 1e-4
 """Over the number of classes: of smaller probabilities linear models take the logarithm of this."""
 _LARGEST_CURVATURE = 0.25
 """Of a log-loss by one logarithm of odds: p (1 - p)."""
+_LEAST_KNOWN = 1e-200
+"""Smaller probabilities are none to what features move."""
+_HALF_OF_VARIANCE = 0.75
+"""Of a feature as it enters, where its values are normal."""
 _SMALLEST_LOGARITHM = -700.0
 """Of a probability of a linear model."""
 
@@ -171,6 +175,56 @@ def explain_stack(state, at, models, prior, scores, moved):
         for j in range(index(moved.shape[0])):
             for k in range(index(shares.shape[0])):
                 moved[j, k] = scores[j, k] + state[at + model] * (moved[j, k] - scores[j, k])
+    if index(models.solved.shape[0]):
+        to_scores(moved, said[N_LAYERS], prior, moved)
+        _begin_at_prior(models, prior, moved, models.by_model[_SOLVED], models.logarithms[_SOLVED])
+        to_moves(moved, said[N_LAYERS], prior, models.logarithms[_SOLVED])
+
+
+@inlined
+def _begin_at_prior(models, prior, scores, rest, spreads):
+    """Share out to features by how much a usual row is off the prior.
+
+    Models begin at a usual row, and where features tell much the mean over rows of what they say is off what they say
+    of that: of a rare class most rows are less likely than its frequency. By half of the variance of the logarithm at
+    most, to which a feature adds the square of its weight. rest, spreads: (K,), to work in.
+    """
+    solved, n_used = models.solved, logistic.n_used(models.entered)
+    n_classes, n_features, mean = index(rest.shape[0]), index(scores.shape[0]), 0.0
+    said = models.said[N_LAYERS]
+    for k in range(n_classes):
+        spreads[k] = 0.0
+        rest[k] = usual_log(said[k] / prior[k]) if min(said[k], prior[k]) > _LEAST_KNOWN else 0.0
+        for j in range(n_features):
+            rest[k] -= scores[j, k]
+        mean += prior[k] * rest[k]
+    for j in range(n_used):
+        of_all = _mean_weight(j, prior, solved, n_used)
+        for k in range(n_classes):
+            spreads[k] += _spread(j, k, of_all, solved, n_classes, n_used)
+    for k in range(n_classes):
+        rest[k] = min(max(rest[k] - mean, -spreads[k]), spreads[k])
+    for j in range(n_used):
+        of_all = _mean_weight(j, prior, solved, n_used)
+        for k in range(n_classes):
+            if spreads[k] > 0.0:
+                scores[j, k] += rest[k] * _spread(j, k, of_all, solved, n_classes, n_used) / spreads[k]
+
+
+@inlined
+def _mean_weight(j, prior, solved, n_used):
+    """That of a feature in the model that is solved for, over the classes as often as they are."""
+    n_classes, mean = index(prior.shape[0]), 0.0
+    for k in range(n_classes):
+        mean += prior[k] * solved[logistic.weight_at(j, k, n_classes, n_used)]
+    return mean
+
+
+@inlined
+def _spread(j, k, of_all, solved, n_classes, n_used):
+    """Half of the variance that a feature adds to the logarithm of a class beside the others."""
+    weight = solved[logistic.weight_at(j, k, n_classes, n_used)] - of_all
+    return _HALF_OF_VARIANCE * weight * weight
 
 
 @inlined

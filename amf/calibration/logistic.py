@@ -124,13 +124,18 @@ def respond(entered, state, responses):
 
 
 @inlined
+def weight_at(j, k, n_classes, n_features):
+    """Where the weight stands of a feature for a class."""
+    return _OF_CLASSES + n_classes + k * (n_features + index(1)) + index(1) + j
+
+
+@inlined
 def add_effects(entered, state, effects):
     """Add to effects (d, K) what each feature adds to the responses."""
     n_classes, n_features = index(effects.shape[1]), n_used(entered)
     for k in range(n_classes):
-        weights = _OF_CLASSES + n_classes + k * (n_features + index(1)) + index(1)
         for j in range(n_features):
-            effects[j, k] += state[weights + j] * entered[j]
+            effects[j, k] += state[weight_at(j, k, n_classes, n_features)] * entered[j]
 
 
 @inlined

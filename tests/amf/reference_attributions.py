@@ -59,7 +59,19 @@ def moves_of_classes(
         by_model = below[counted].sum() * stack.shares(below, x, counted)
         moved = stack.below * moved + (1 - stack.below) * moves_of(scores, by_model, prior)
         below = stack.forecast(below, x, counted)
-    return moved
+    return moves_of(begun_at_prior(scores_of(moved, below, prior), below, prior, calibration), below, prior)
+
+
+def begun_at_prior(
+    scores: np.ndarray, said: np.ndarray, prior: np.ndarray, calibration: ReferenceCalibration
+) -> np.ndarray:
+    """The rest of the way from the prior is shared out by the squares of weights, 3/4 of these at most."""
+    rest = np.log(said / prior) - scores.sum(axis=0)
+    rest -= prior @ rest
+    weights = calibration.stacks[-1].linear.weights[:, :-1].T
+    spreads = 0.75 * (weights - (weights @ prior)[:, None]) ** 2
+    whole = spreads.sum(axis=0)
+    return scores + np.clip(rest, -whole, whole) * spreads / np.maximum(whole, 1e-300)
 
 
 def moves_of_numbers(forest: RegressionForest, x: np.ndarray, moved: np.ndarray) -> np.ndarray:
