@@ -11,7 +11,7 @@ from tests.worker.support.checkpoints import HERE, HOUR_MS, chain_of, files, fir
 from tests.worker.support.manifests import loaded
 from tests.worker.support.stores import DictStore, FaultyStore
 from worker.base.errors import CorruptCheckpoint, Denied
-from worker.checkpoint import Checkpoints, Manifest, SavedModel
+from worker.checkpoint import Checkpoints, Manifest
 from worker.checkpoint.retention import Content, expired
 
 
@@ -138,18 +138,6 @@ def test_after_the_group_was_set_back_a_segment_whose_manifest_is_on_its_way_sta
     before_a_manifest(store, lambda: former.tidy(before, 0), monkeypatch)
     following = write(owner, 7, {"hot": b"7"}, previous=before)
     assert loaded(owner, following) == {"cold": b"c" * 100, "hot": b"7"}
-
-
-@pytest.mark.parametrize("is_taken", [False, True])
-def test_what_was_written_in_vain_goes_unless_the_next_owner_has_built_on_it(store: DictStore, is_taken: bool) -> None:
-    former = Checkpoints(store, HERE)
-    before = write(former, 5, {"hot": b"5"})
-    [segment] = former.write_models(7, [("hot", SavedModel("spec", b"7", {"samples": 1}))])[1]
-    if is_taken:
-        write(Checkpoints(store, HERE), 7, {"hot": b"7"}, before)
-    former.tidy(before, 0)
-    assert (f"{HERE.prefix}/{segment}" in store.objects) is is_taken
-    assert loaded(former, former.newest()) == {"hot": b"7" if is_taken else b"5"}
 
 
 def history_of_an_hour(checkpoints: Checkpoints) -> list[Manifest]:

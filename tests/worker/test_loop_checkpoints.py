@@ -72,30 +72,6 @@ def test_a_store_that_is_full_is_cleared_before_the_next_attempt(most: int) -> N
     assert worker.stops() == {}
 
 
-def test_attempts_in_vain_do_not_eat_the_room_that_somebody_makes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worker.checkpoint.segments.SEGMENT_BYTES", 1)  # So that each model has a segment of its own.
-    bench = Bench(interval_s=1.0)
-    bench.store = store = SmallStore(100)
-    worker = bench.worker().join().turns(2)
-
-    def go_on() -> int:
-        for key in "abcdefgh":
-            bench.feed("a", "b", key=key)
-        bench.clock.now_s += 10.0
-        worker.turns(3)
-        return bench.newest().offset
-
-    saved = go_on()
-    store.most = len(store.objects) + 4
-    assert go_on() == saved
-    for _ in range(5):
-        store.most += 1  # One file at a time, and soon there is room for the nine of a checkpoint.
-        saved = go_on()
-    assert saved == bench.broker.logs[0].high
-    assert worker.metrics.checkpoint_failures_total.series()[()] >= 4
-    assert worker.stops() == {}
-
-
 def test_nothing_is_saved_while_a_commit_is_open() -> None:
     bench = Bench(interval_s=0.001)
     bench.feed("a", "b")

@@ -28,6 +28,16 @@ _WIDEST_STEP = 2**31
 """Between revisions: two that are drawn at once are hardly ever the same."""
 
 
+class _Written(msgspec.Struct):
+    """What was written here since the last garbage collection."""
+
+    files: int = 0
+    bytes: int = 0
+    """Of segments."""
+    offsets: set[int] = msgspec.field(default_factory=set)
+    """Those of the checkpoints."""
+
+
 class Checkpoints:
     """The checkpoints of one location. For one thread at a time; other processes may use the location as well.
 
@@ -47,7 +57,7 @@ class Checkpoints:
         """
         self._known: set[str] = set()
         """Names of the files that were there when they were listed last, and of those that were written here since."""
-        self._since = retention.Written()
+        self._since = _Written()
         self._kept_files: int | None = None
         """How many files the last garbage collection has left."""
         self._lost_base: str | None = None
@@ -199,7 +209,6 @@ class Checkpoints:
                 self.pass_over(str(error))
                 self._create(name := other, segment.data)
             self._since.bytes += len(segment.data)
-            self._since.in_vain.append(name)
             failpoint("segment-written")
             sizes[name] = len(segment.data)
             entries.update(segment.entries(name))
@@ -217,7 +226,6 @@ class Checkpoints:
         name = file_name(manifest.offset, sha256(data), "manifest")
         self._create(name, data)
         failpoint("manifest-written")
-        self._since.in_vain.clear()
         self._contents[name] = retention.Content.of(header)
         models = manifest.models.saved(name if header.base is None else None, header.deltas)
         return msgspec.structs.replace(manifest, models=models)
@@ -273,9 +281,9 @@ class Checkpoints:
         """Delete the manifests that retention.py does not keep, then segments nobody needs; returns their names.
 
         `current` is what the next `write` builds on; its segments stay whatever its age. Segments newer than the newest
-        manifest stay too, but for those written here in vain: their own may be on its way. A manifest that cannot be
-        read may be of a newer version: it stays, and so does every segment it could point into. So do those of one that
-        is gone since it was listed. A delta without its base is of no use to any version.
+        manifest stay too: their own may be on its way. A manifest that cannot be read may be of a newer version: it
+        stays, and so does every segment it could point into. So do those of one that is gone since it was listed. A
+        delta without its base is of no use to any version.
         """
         names = self._names()
         return self._collect(names, now_ms, current, None, set(names))
@@ -303,13 +311,11 @@ class Checkpoints:
         unreadable = max([unreadable, *(offset_of(name) for name in orphans if offset_of(name) >= newest)])
         long_there = [name for name in of_kind("segment", names) if name in known]
         expired.append(retention.unneeded(long_there, needed, above=unreadable, below=below))
-        # Of an attempt that failed: else each one would fill what room there is by then, and none would ever end.
-        expired.append([name for name in self._since.in_vain if offset_of(name) > max(unreadable, newest)])
         for together in filter(None, expired):
             failpoint("collecting")
             self._store.delete(*map(self._path, together))
         self._contents, deleted = kept, list(chain.from_iterable(expired))
-        self._kept_files, self._since = len(names) - len(deleted), retention.Written()
+        self._kept_files, self._since = len(names) - len(deleted), _Written()
         return deleted
 
     def _contents_of(self, names: Sequence[str]) -> tuple[dict[str, retention.Content], list[str], int]:

@@ -41,18 +41,6 @@ class Content(msgspec.Struct, frozen=True):
         return self.revision, self.covered
 
 
-class Written(msgspec.Struct):
-    """What was written here since the last garbage collection."""
-
-    files: int = 0
-    bytes: int = 0
-    """Of segments."""
-    offsets: set[int] = msgspec.field(default_factory=set)
-    """Those of the checkpoints."""
-    in_vain: list[str] = msgspec.field(default_factory=list)
-    """Segments whose manifest was not written, or not yet."""
-
-
 def expired(
     manifests: Mapping[str, Content],
     now_ms: int,

@@ -92,8 +92,6 @@ class Checkpointer:
         self.last_s = self._retry_s
         """When the last checkpoint was started, or else the partition was opened."""
         self._writing: _Writing | None = None
-        self._is_full = False
-        """Whether the store had no room for the last checkpoint."""
         self._cleaning: Future[None] | None = None
         """The clean-up after the last checkpoint, as long as it is not known to be over."""
         self.replay_s = 0.0
@@ -199,15 +197,13 @@ class Checkpointer:
             if out_of_band:
                 revision = self._checkpoints.unused_revision(pointer.offset, revision)
             dirty = {key: copy.take for key, copy in sorted(copies.items())}
-            if self._is_full and previous is not None:
-                # There may never be room, unless what nobody needs any more goes first.
-                self._clean_up(previous, known)
             try:
                 manifest = self._checkpoints.write(replace(about, revision=revision), dirty, removed, previous)
             except NoRoom:
-                self._is_full = True
+                # There may never be any, unless what nobody needs any more goes first.
+                if previous is not None:
+                    self._clean_up(previous, known)
                 raise
-            self._is_full = False
             self._metrics.checkpoint_duration_seconds.add(self._clock.monotonic() - started_s, 1)
             if previous is None or previous.offset != position or copies or removed:  # else it is that of the last one
                 self._compare(lambda: {position: self._checkpoints.diverged(position)})
