@@ -111,7 +111,8 @@ class ForestState(ForestMemory[Params], TakesTurns):
     def _learn(self, X: ArrayLike, y: Any, *, asked: bool) -> BatchForecasts:  # noqa: N803
         x = self._rows(X)
         labels = self._encode(y, x.shape[0])
-        self._linked()  # before anything changes: to compile takes long, and who interrupts that finds a whole forest
+        if not self._binding.is_linked:
+            self._link()  # before anything changes: to compile takes long, and who interrupts that finds a whole forest
         try:
             self._is_whole = False
             if not self.n_features:

@@ -81,12 +81,9 @@ class ForestMemory(System[Params]):
             self._binding.expire()
             self._arena.give_up_room(rows)
 
-    def _linked(self) -> Binding:
-        """The forest as kernels see it, which may take compiling them, and changes nothing of it."""
-        binding = self._current()
-        if not binding.is_linked:
-            binding.link(*self._kernels.link(self._code))
-        return binding
+    def _link(self) -> None:
+        """Note where the kernels are that kernels call, which may take compiling them, and changes nothing else."""
+        self._current().link(*self._kernels.link(self._code))
 
     def _bind(self, room: int) -> Binding:
         """The forest as kernels that learn see it (binding.py), with so many free rows in every tree, up to its limit.
@@ -94,7 +91,9 @@ class ForestMemory(System[Params]):
         It holds until it expires: when the forest learns a label of a new kind, takes up features, is bound with more
         room or gives some up.
         """
-        arena, binding, rows = self._arena, self._linked(), 0
+        arena, binding, rows = self._arena, self._current(), 0
+        if not binding.is_linked:
+            self._link()
         if self._adaptation.size:
             kept, n_labels, (_, every, most) = int(binding.words[_N_KEPT]), room // 2, self._terms
             if lacks_room(int(binding.words[_KEPT_ROOM]), n_labels, kept, most):
